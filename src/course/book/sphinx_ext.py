@@ -1,0 +1,88 @@
+"""The book's Sphinx extension: theme, figures, claims, code by name, crosswalk.
+
+Loaded by ``_config.yml`` as ``course.book.sphinx_ext``. The pages load every script and style sheet from the
+book itself: a build works from ``file://``, and no page asks the network for anything.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from docutils import nodes
+from docutils.parsers.rst import directives
+from sphinx.errors import ExtensionError
+from sphinx.util.docutils import SphinxDirective
+
+from course.book import claims, code
+from course.book.display import MARK, STATIC
+
+STYLES = ("figures.css", "course.css")
+FIRST_SCRIPT = "course-figures.js"  # defines the registry that the other scripts use
+
+
+class CourseFigure(SphinxDirective):
+    """What `course.book.display.Display` writes: a caption in MyST, a mark, a drawing in HTML."""
+
+    has_content = True
+    option_spec = {"kind": directives.unchanged, "name": directives.unchanged}  # noqa: RUF012 (docutils' protocol)
+
+    def run(self):
+        lines = list(self.content)
+        if MARK not in lines:
+            raise self.error(
+                "course-figure is written by course.book.display, not by hand: the drawing is missing"
+            )
+        cut = lines.index(MARK)
+        figure = nodes.figure(classes=["course-figure", f"course-{self.options.get('kind', 'figure')}"])
+        self.set_source_info(figure)
+        figure += nodes.raw("", "\n".join(lines[cut + 1 :]), format="html")
+        if any(line.strip() for line in lines[:cut]):
+            caption = nodes.caption()
+            self.set_source_info(caption)
+            body = nodes.Element()
+            self.state.nested_parse(self.content[:cut], self.content_offset, body)
+            for paragraph in body.children:
+                if not isinstance(paragraph, nodes.paragraph):
+                    raise self.error(f"a caption is prose, it cannot hold a {paragraph.tagname}")
+                caption += ([nodes.Text(" ")] if len(caption) else []) + paragraph.children
+            figure += caption
+        self.add_name(figure)
+        return [figure]
+
+
+def _static_files(app, config):
+    """Copy our static files, and the vendored ones, into the build.
+
+    Jupyter Book adds to every page each .js and .css below the static paths it knows; paths appended at this
+    event are only copied, so that MathJax's font data is not loaded as a script.
+    """
+    vendored = Path(app.srcdir).parent / "third_party"
+    if not (vendored / "mathjax" / "tex-mml-chtml.js").is_file():
+        raise ExtensionError(f"{vendored} has no vendored MathJax; build the book inside a full checkout")
+    config.html_static_path += [str(vendored), str(STATIC)]
+
+
+def _only_our_assets(app, pagename, template, context, doctree):
+    """Drop sphinx-thebe's scripts: it adds them, from a CDN, even when it is switched off."""
+    scripts = context.get("script_files")
+    if scripts is not None:
+        context["script_files"] = [
+            script
+            for script in scripts
+            if "thebe" not in str(getattr(script, "filename", script) or "").lower()
+            and "THEBE" not in str(getattr(script, "attributes", {}).get("body", ""))
+        ]
+
+
+def setup(app):
+    app.add_directive("course-figure", CourseFigure)
+    claims.setup(app)
+    code.setup(app)
+    for style in STYLES:
+        app.add_css_file(style, priority=900)
+    others = sorted(path.name for path in STATIC.glob("*.js") if path.name != FIRST_SCRIPT)
+    for script in (FIRST_SCRIPT, *others):
+        app.add_js_file(script, loading_method="defer", priority=900)
+    app.connect("config-inited", _static_files)
+    app.connect("html-page-context", _only_our_assets, priority=900)
+    return {"version": "1", "env_version": 1, "parallel_read_safe": True, "parallel_write_safe": True}
