@@ -1,1 +1,85 @@
-"""course/check"""
+"""What a notebook calls: `check`, `hint`, `try_in_model`, `predict`. Practice only; points come from `course grade`."""
+
+from __future__ import annotations
+
+from course.check import cells
+from course.check.predictions import predict, reveal
+
+__all__ = ["CheckFailed", "check", "hint", "predict", "reveal", "try_in_model"]
+
+cells.watch()
+
+
+class CheckFailed(Exception):
+    """An answer is not yet right; the message is the feedback, and the traceback is left out."""
+
+    def _render_traceback_(self) -> list[str]:
+        return str(self).splitlines()
+
+
+def check(exercise_id: str) -> None:
+    """Check the answer cell of an exercise with its public cases.
+
+    Prints one constant line when all is right; else raises CheckFailed with feedback in words. The cell is run
+    again in a fresh namespace, so an answer that leans on other cells is told which name to move in.
+    """
+    from course.check import feedback, judge, progress
+    from course.specs import exercise
+
+    item = exercise(exercise_id)
+    source = _source(item)
+    verdict = judge.practice(item, source)
+    if verdict.error and verdict.error.get("name") and cells.defined_in_notebook(verdict.error["name"]):
+        verdict = judge._replace(verdict, note="elsewhere")
+    progress.record(exercise_id, source, verdict.passed, verdict.mistake.name if verdict.mistake else "")
+    if verdict.passed:
+        print(feedback.passed_line(exercise_id))
+        return
+    _display_html(feedback.rich(verdict))
+    raise CheckFailed(feedback.text(verdict))
+
+
+def hint(exercise_id: str, number: int | None = None) -> None:
+    """Show the next hint of an exercise: three, each stronger. ``number`` (1 to 3) shows a certain one again."""
+    from course.specs import exercise
+
+    item = exercise(exercise_id)
+    shown = _hints_shown.get(exercise_id, 0)
+    which = number or min(shown + 1, len(item.hints))
+    if not 1 <= which <= len(item.hints):
+        raise ValueError(f"there are {len(item.hints)} hints: number must be 1 to {len(item.hints)}")
+    _hints_shown[exercise_id] = max(shown, which)
+    more = "" if which == len(item.hints) else f'   (call hint("{exercise_id}") again for a stronger one)'
+    print(f"Hint {which} of {len(item.hints)}: {item.hints[which - 1]}{more}")
+
+
+_hints_shown: dict[str, int] = {}
+
+
+def try_in_model(exercise_id: str, prompt: str = "The capital of France is") -> None:
+    """Run your answer inside the real model: the text it makes, the error of its logits, tokens per second."""
+    from course.check import trial
+    from course.specs import exercise
+
+    item = exercise(exercise_id)
+    print(trial.run(item, _source(item), prompt))
+
+
+def _source(item) -> str:
+    source = cells.source_for(item.id)
+    if source is None:
+        raise CheckFailed(
+            f"{item.id}: no answer has been run yet. Run the cell whose first line is `# answer: {item.id}`, "
+            "then this one."
+        )
+    return source
+
+
+def _display_html(markup: str) -> None:
+    try:
+        from IPython import get_ipython
+        from IPython.display import HTML, display
+    except ImportError:
+        return
+    if get_ipython() is not None:
+        display(HTML(markup))

@@ -1,1 +1,56 @@
-"""course/specs"""
+"""The exercises of all chapters. A spec module lists its exercises, in order, in ``EXERCISES``."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from importlib import resources
+
+from course.specs.exercise import Case, Draw, Exercise, Tolerance
+
+__all__ = ["CHAPTERS", "Case", "Draw", "Exercise", "Tolerance", "exercise", "exercises", "given_source"]
+
+# Number and stem of every chapter, in the order of teaching.
+ALL_CHAPTERS = {
+    "tokenization": "01",
+    "embeddings": "02",
+    "transformer_block": "03",
+    "kv_cache": "04",
+    "cache_size": "05",
+    "prefill_decode": "06",
+    "chunked_prefill": "07",
+    "paged_attention": "08",
+    "sliding_window": "09",
+    "prompt_caching": "10",
+    "sampling": "11",
+    "speculative_decoding": "12",
+    "quantization": "13",
+    "flash_attention": "14",
+    "end_to_end": "15",
+}
+# Those that have exercises: a module of the same stem in this package.
+CHAPTERS = {stem: number for stem, number in ALL_CHAPTERS.items() if importlib.util.find_spec(f"{__name__}.{stem}")}
+
+
+@functools.cache
+def exercises(stem: str | None = None) -> tuple[Exercise, ...]:
+    """All exercises, or those of one chapter, in the order of the book."""
+    stems = [stem] if stem else list(CHAPTERS)
+    return tuple(item for name in stems for item in importlib.import_module(f"course.specs.{name}").EXERCISES)
+
+
+def exercise(id: str) -> Exercise:
+    """The exercise with this id. Raises ValueError with the near names when there is none."""
+    known = {item.id: item for item in exercises()}
+    if id not in known:
+        import difflib
+
+        close = difflib.get_close_matches(str(id), known, n=3, cutoff=0.4) or list(known)
+        raise ValueError(f"there is no exercise {id!r}; did you mean {', '.join(close)}?")
+    return known[id]
+
+
+@functools.cache
+def given_source(name: str) -> str:
+    """Source text of the given module ``course.given.<name>``."""
+    return resources.files("course.given").joinpath(f"{name}.py").read_text(encoding="utf-8")

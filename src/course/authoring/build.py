@@ -1,0 +1,298 @@
+"""From ``solutions/NN_topic.py`` to the notebooks: one source, three products.
+
+A solution file is a jupytext percent script. Its cells:
+
+    # %% [markdown] key="kv_cache.append-task" role="task"      heading and text of the task
+    # %% key="kv_cache.append" role="answer"                    the answer, its solution between region marks
+    # %% key="race" role="given"                                code the learner is given
+    # %% [markdown] key="intro"                                 prose
+
+``course build`` puts the import cell in front, a line of facts below each task's heading, a check cell below every answer (and a try-in-model cell where the
+exercise has one), and writes
+
+    exercises/NN_topic.ipynb    solutions cut out, pristine
+    solutions/NN_topic.ipynb    complete and executed; only check cells keep their output
+    exercises/manifest.json     which cells count for how much, and the digests of the stubs
+
+byte for byte the same on every run and machine.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import re
+import tempfile
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_output
+
+import course
+from course import paths
+from course.check.cells import marked_id
+from course.check.feedback import passed_line
+from course.check.progress import digest
+from course.specs import CHAPTERS, exercise, exercises
+from course.specs.exercise import Exercise
+
+BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
+KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
+CELL_SECONDS = 300
+COURSE_IMPORT = "from course.check import check, hint, predict, reveal, try_in_model"
+
+
+class AuthoringError(ValueError):
+    """A solution file breaks a rule; the message names the file and the cell."""
+
+
+def build(root: Path | None = None, out: Path | None = None, execute: bool = True) -> dict[Path, bytes]:
+    """Build all notebooks and the manifest. Returns their bytes by path relative to the course's root.
+
+    Writes them below ``out`` (default: ``root``) once everything has succeeded.
+    """
+    root = root or paths.root()
+    products: dict[Path, bytes] = {}
+    manifest: dict = {"v": 1, "release": course.__version__, "notebooks": {}}
+    for stem, number in CHAPTERS.items():
+        source = root / "solutions" / f"{number}_{stem}.py"
+        solved, released = make(source, stem)
+        if execute:
+            run(solved, source.parent)
+        settle(solved, stem)
+        settle(released, stem)
+        name = f"{source.stem}.ipynb"
+        products[Path("solutions", name)] = to_bytes(solved)
+        products[Path("exercises", name)] = to_bytes(released)
+        manifest["notebooks"][name] = manifest_entry(stem, released)
+    products[Path("exercises", "manifest.json")] = (json.dumps(manifest, indent=1, ensure_ascii=False) + "\n").encode()
+    target = out or root
+    for path, data in products.items():
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        temporary = (target / path).with_suffix(".tmp")
+        temporary.write_bytes(data)
+        temporary.replace(target / path)
+    return products
+
+
+def changed(root: Path | None = None) -> list[Path]:
+    """Products that differ from what lies in the course, found by building into a temporary folder."""
+    root = root or paths.root()
+    with tempfile.TemporaryDirectory() as folder:
+        products = build(root, Path(folder))
+    return [
+        path for path, data in products.items() if not (root / path).is_file() or (root / path).read_bytes() != data
+    ]
+
+
+def make(source: Path, stem: str) -> tuple[NotebookNode, NotebookNode]:
+    """The complete notebook and the released one, not yet executed. Raises :class:`AuthoringError`."""
+    script = jupytext.reads(source.read_text(encoding="utf-8"), fmt="py:percent")
+    items = {item.id: item for item in exercises(stem)}
+    solved = nbformat.v4.new_notebook()
+    solved.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"},
+                       "course": {"v": 1, "stem": stem, "release": course.__version__,
+                                  "cells": [item.cell_id for item in items.values()]}}
+    cells: list[NotebookNode] = []
+    seen: list[str] = []
+    for cell in script.cells:
+        key, role = cell.metadata.get("key"), cell.metadata.get("role", "text")
+        where = f"{source.name}, cell {key or cell.source[:40]!r}"
+        if not key:
+            raise AuthoringError(f"{where}: give it a key")
+        cell = _cell(cell, key, role)
+        if role == "task":
+            heading, _, rest = cell.source.partition("\n")
+            cell.source = f"{heading}\n\n{facts(exercise(key.removesuffix('-task')))}\n{rest}"
+        if role == "answer":
+            if marked_id(cell.source) != key:
+                raise AuthoringError(f"{where}: its first line must be `# answer: {key}`")
+            if key not in items:
+                raise AuthoringError(f"{where}: there is no spec {key!r}")
+            seen.append(key)
+        cells.append(cell)
+        if role == "answer":
+            cells += _below(items[key])
+        if len(cells) == 1:
+            cells.append(_setup(list(items.values())))
+    if seen != list(items):
+        raise AuthoringError(f"{source.name} answers {seen}, the spec lists {list(items)}: same ids in the same order")
+    solved.cells = cells
+    released = copy.deepcopy(solved)
+    for cell in solved.cells:
+        cell.source = without_marks(cell.source)
+    for cell in released.cells:
+        if cell.metadata["course"]["role"] == "answer":
+            cell.source = strip(cell.source, cell.id)
+        _nbgrader(cell, items)
+    for cell in solved.cells:
+        _nbgrader(cell, items)
+    return solved, released
+
+
+def _cell(cell: NotebookNode, key: str, role: str) -> NotebookNode:
+    extra = {name: value for name, value in cell.metadata.items() if name not in {"key", "role", "lines_to_next_cell"}}
+    metadata = {"course": {"v": 1, "role": role, "key": key}, **extra}
+    node = NotebookNode(id=key.replace(".", "-"), cell_type=cell.cell_type, source=cell.source, metadata=metadata)
+    if cell.cell_type == "code":
+        node.update(outputs=[], execution_count=None)
+    return nbformat.from_dict(node)
+
+
+def _setup(items: list[Exercise]) -> NotebookNode:
+    """The import cell: every line of the exercises' preludes once, then the course's own names."""
+    lines = [line for item in items for line in item.prelude.splitlines() if line.strip()]
+    plain = [line for line in dict.fromkeys(lines) if not line.startswith("from course.")]
+    given = [line for line in dict.fromkeys(lines) if line.startswith("from course.")]
+    cell = new_code_cell("\n".join([*plain, "", COURSE_IMPORT, *given]), id="setup")
+    cell.metadata = {"course": {"v": 1, "role": "given", "key": "setup"}}
+    return cell
+
+
+def _below(item: Exercise) -> list[NotebookNode]:
+    """The check cell of an answer, and the cell that tries it in the model."""
+    check = new_code_cell(f'check("{item.id}")', id=f"{item.cell_id}-check")
+    check.metadata = {"course": {"v": 1, "role": "check", "key": item.id}}
+    cells = [check]
+    if item.in_model is not None:
+        cell = new_code_cell(f'try_in_model("{item.id}")', id=f"{item.cell_id}-try")
+        cell.metadata = {"course": {"v": 1, "role": "given", "key": f"{item.id}-try"}}
+        cells.append(cell)
+    return cells
+
+
+def facts(item: Exercise) -> str:
+    """The line below a task's heading: what it is worth and what it costs."""
+    kind = "core" if item.core else "extra"
+    points = "1 point" if item.points == 1 else f"{item.points} points"
+    return (f"{kind} · {points} · difficulty {item.difficulty} of 5 · about {item.minutes} minutes · "
+            f'stuck: `hint("{item.id}")`')
+
+
+def strip(source: str, where: str) -> str:
+    """The source with its solution regions replaced by a line that raises NotImplementedError."""
+    lines, inside, regions = [], False, 0
+    for line in source.splitlines():
+        if line.strip() == BEGIN:
+            if inside:
+                raise AuthoringError(f"{where}: {BEGIN} inside a solution region")
+            inside, regions = True, regions + 1
+            pad = line[: len(line) - len(line.lstrip())]
+            lines += [f"{pad}# YOUR CODE HERE", f"{pad}raise NotImplementedError()"]
+        elif line.strip() == END:
+            if not inside:
+                raise AuthoringError(f"{where}: {END} without its beginning")
+            inside = False
+        elif not inside:
+            lines.append(line)
+    if inside or not regions:
+        raise AuthoringError(f"{where}: an answer needs {BEGIN} ... {END}")
+    return "\n".join(lines)
+
+
+def without_marks(source: str) -> str:
+    return "\n".join(line for line in source.splitlines() if line.strip() not in (BEGIN, END))
+
+
+def run(notebook: NotebookNode, folder: Path) -> None:
+    """Execute in place. Raises :class:`AuthoringError`: a solution that fails its own check fails the build."""
+    client = NotebookClient(notebook, timeout=CELL_SECONDS, kernel_name="python3",
+                   resources={"metadata": {"path": str(folder)}}, store_widget_state=False)
+    try:
+        client.execute()
+    except CellExecutionError as error:
+        cell = notebook.metadata["course"]["stem"]
+        raise AuthoringError(f"{cell}: a cell fails: {error.ename}: {error.evalue}\n{error.traceback}") from None
+
+
+def settle(notebook: NotebookNode, stem: str) -> None:
+    """Keep the one constant output of check cells; drop all that differs from run to run."""
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            continue
+        cell.metadata.pop("execution", None)
+        if cell.metadata["course"]["role"] == "check":
+            text = passed_line(cell.metadata["course"]["key"]) + "\n"
+            printed = "".join(output.get("text", "") for output in cell.outputs)
+            if cell.outputs and printed != text:
+                raise AuthoringError(f"{stem}, {cell.id}: the check printed {printed!r}")
+            cell.outputs, cell.execution_count = [new_output("stream", name="stdout", text=text)], 1
+        else:
+            cell.outputs, cell.execution_count = [], None
+
+
+def _nbgrader(cell: NotebookNode, items: dict[str, Exercise]) -> None:
+    """nbgrader schema 3 beside our own metadata, so that an nbgrader course can take the notebook as it is."""
+    role, key = cell.metadata["course"]["role"], cell.metadata["course"]["key"]
+    answer, check = role == "answer", role == "check"
+    if role != "answer":
+        cell.metadata.update(deletable=False, editable=False)
+    else:
+        cell.metadata.update(deletable=False)
+        cell.metadata["course"]["stub"] = digest(cell.source)
+    if cell.cell_type == "code":
+        grade = {"schema_version": 3, "grade_id": cell.id, "solution": answer, "grade": check, "locked": not answer,
+                 "task": False, "cell_type": "code"}
+        if check:
+            grade["points"] = items[key].points
+        grade["checksum"] = _checksum(cell, grade)
+        cell.metadata["nbgrader"] = grade
+    cell.metadata = nbformat.from_dict(dict(sorted(cell.metadata.items())))
+
+
+def _checksum(cell: NotebookNode, grade: dict) -> str:
+    """nbgrader's checksum of a cell: MD5 over source, type, flags, id and points."""
+    parts = [cell.source, cell.cell_type, str(grade["grade"]), str(grade["solution"]), str(grade["locked"]),
+             grade["grade_id"]]
+    if grade["grade"]:
+        parts.append(str(float(grade["points"])))
+    return hashlib.md5("".join(parts).encode(), usedforsecurity=False).hexdigest()
+
+
+def manifest_entry(stem: str, released: NotebookNode) -> dict:
+    """What counts in a notebook."""
+    stubs = {cell.id: digest(cell.source) for cell in released.cells if cell.metadata["course"]["role"] == "answer"}
+    return {
+        "stem": stem,
+        "exercises": [
+            {"id": item.id, "cell": item.cell_id, "entry": item.entry, "title": item.title, "points": item.points,
+             "core": item.core, "track": item.track, "stub": stubs[item.cell_id]}
+            for item in exercises(stem)
+        ],
+    }
+
+
+def to_bytes(notebook: NotebookNode) -> bytes:
+    """The notebook's canonical text: valid, sorted keys, one trailing newline."""
+    nbformat.validate(notebook)
+    return (nbformat.writes(notebook, version=nbformat.NO_CONVERT).rstrip("\n") + "\n").encode()
+
+
+def solution_sources(root: Path | None = None) -> dict[str, str]:
+    """The answer cells of the solution files by exercise id."""
+    root = root or paths.root()
+    sources: dict[str, str] = {}
+    for stem, number in CHAPTERS.items():
+        text = (root / "solutions" / f"{number}_{stem}.py").read_text(encoding="utf-8")
+        for cell in jupytext.reads(text, fmt="py:percent").cells:
+            if cell.metadata.get("role") == "answer":
+                sources[cell.metadata["key"]] = without_marks(cell.source)
+    return sources
+
+
+def stub_sources(root: Path | None = None) -> dict[str, str]:
+    """The released stubs by exercise id, from the exercise notebooks."""
+    root = root or paths.root()
+    found: dict[str, str] = {}
+    for path in sorted((root / "exercises").glob("*.ipynb")):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            source = cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
+            name = marked_id(source)
+            if name and re.search(r"NotImplementedError", source):
+                found[name] = source
+    return found

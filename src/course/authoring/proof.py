@@ -1,0 +1,101 @@
+"""Prove the checkers: solutions pass on many seeds, near-misses fail with their own name, alternates pass, stubs fail.
+
+Everything that runs here is the course's own code, so it runs in this process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from course.authoring.build import solution_sources, stub_sources
+from course.check import feedback, gate, judge
+from course.specs import exercises
+from course.specs.exercise import Draw, Exercise
+from gradeworker.answer import run
+
+SEEDS = 20
+WRONG_SEEDS = 4
+
+
+@dataclass
+class Row:
+    """Of one exercise: how many of each kind behaved, and what did not."""
+
+    exercise: Exercise
+    seeds: int = 0
+    near_misses: int = 0
+    alternates: int = 0
+    stub: bool = False
+    faults: list[str] = field(default_factory=list)
+
+
+def prove(stem: str | None = None, seeds: int = SEEDS) -> list[Row]:
+    """A row for each exercise; a checker is proved when its row has no faults."""
+    solutions, stubs = solution_sources(), stub_sources()
+    return [prove_one(item, solutions.get(item.id), stubs.get(item.id), seeds) for item in exercises(stem)]
+
+
+def prove_one(item: Exercise, solution: str | None, stub: str | None, seeds: int = SEEDS) -> Row:
+    """Prove one checker."""
+    row = Row(item)
+    if solution is None or stub is None:
+        row.faults.append("no solution or no stub in the notebooks: run `course build`")
+        return row
+    if len(item.near_misses) < 3:
+        row.faults.append(f"only {len(item.near_misses)} near-misses; at least 3 are needed")
+    _prove_right(row, "the solution", solution, seeds)
+    row.seeds = seeds
+    for alternate in item.alternates:
+        if _prove_right(row, f"alternate {alternate.name!r}", alternate.source, max(2, seeds // 4)):
+            row.alternates += 1
+    if not item.alternates:
+        row.faults.append("no alternate right answer")
+    for near_miss in item.near_misses:
+        row.near_misses += _prove_wrong(row, near_miss)
+    row.stub = _prove_stub(row, stub)
+    return row
+
+
+def _seeded(item: Exercise, count: int):
+    yield "public", list(judge.public_cases(item.id))
+    for seed in range(1, count):
+        yield f"seed {seed}", item.cases(Draw(f"proof/{item.id}/{seed}"))
+
+
+def _prove_right(row: Row, what: str, source: str, seeds: int) -> bool:
+    findings = gate.inspect(source, row.exercise.denied, row.exercise.given)
+    if findings:
+        row.faults.append(f"{what} is stopped by the gate: line {findings[0].line}, {findings[0].message}")
+        return False
+    for name, cases in _seeded(row.exercise, seeds):
+        verdict = judge.judge(row.exercise, cases, run(row.exercise.job(source, cases)), diagnose=False)
+        if not verdict.passed:
+            row.faults.append(f"{what} fails ({name}): {feedback.text(verdict)}")
+            return False
+    return True
+
+
+def _prove_wrong(row: Row, near_miss) -> int:
+    item = row.exercise
+    for name, cases in _seeded(item, WRONG_SEEDS):
+        verdict = judge.judge(item, cases, run(item.job(near_miss.source, cases)))
+        if verdict.passed:
+            row.faults.append(f"near-miss {near_miss.name!r} passes ({name})")
+            return 0
+        if verdict.mistake is None or verdict.mistake.name != near_miss.name:
+            other = verdict.mistake.name if verdict.mistake else "nothing"
+            row.faults.append(f"near-miss {near_miss.name!r} is taken for {other!r} ({name})")
+            return 0
+        if near_miss.name not in feedback.text(verdict):
+            row.faults.append(f"the feedback on near-miss {near_miss.name!r} does not name it")
+            return 0
+    return 1
+
+
+def _prove_stub(row: Row, stub: str) -> bool:
+    verdict = judge.practice(row.exercise, stub, diagnose=False)
+    kind = verdict.error["type"] if verdict.error else verdict.kind
+    if verdict.passed or kind != "NotImplementedError":
+        row.faults.append(f"the stub ends in {kind}, not in a kind word")
+        return False
+    return "is not written yet" in feedback.text(verdict)

@@ -1,0 +1,63 @@
+"""Which source did the learner run for an exercise? Remembered as each cell is run; a marker names the exercise."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+MARKER = re.compile(r"^\s*#\s*answer\s*:\s*([\w.\-]+)\s*$")
+
+_sources: dict[str, str] = {}
+
+
+def marked_id(source: str) -> str | None:
+    """The exercise id in the first non-empty line of a cell, or None."""
+    for line in source.splitlines():
+        if line.strip():
+            match = MARKER.match(line)
+            return match.group(1) if match else None
+    return None
+
+
+def _remember(info: Any) -> None:
+    source = getattr(info, "raw_cell", None) or ""
+    name = marked_id(source)
+    if name:
+        _sources[name] = source
+
+
+def watch() -> None:
+    """Start to remember answer cells of the running notebook; harmless when there is none or when called again."""
+    shell = _shell()
+    if shell is None or getattr(shell, "_course_watch", False):
+        return
+    shell._course_watch = True
+    shell.events.register("pre_run_cell", _remember)
+    for source in shell.user_ns.get("In", []):
+        name = marked_id(source)
+        if name:
+            _sources[name] = source
+
+
+def source_for(exercise_id: str) -> str | None:
+    """The last source run for this exercise, or None."""
+    return _sources.get(exercise_id)
+
+
+def remember(exercise_id: str, source: str) -> None:
+    """Set the source for an exercise by hand (scripts and tests)."""
+    _sources[exercise_id] = source
+
+
+def defined_in_notebook(name: str) -> bool:
+    """Does the notebook define this name, in whatever cell?"""
+    shell = _shell()
+    return shell is not None and name in shell.user_ns
+
+
+def _shell() -> Any:
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        return None
+    return get_ipython()

@@ -1,0 +1,186 @@
+"""A verdict in words: what was called, what came, what was expected, and which mistake it looks like."""
+
+from __future__ import annotations
+
+import html
+import math
+
+import torch
+
+from course.check.judge import Verdict
+from gradeworker import wire
+
+SMALL = 24  # tensors up to this many elements are shown whole
+
+
+def passed_line(exercise_id: str) -> str:
+    """The one constant line of success, which nbval compares."""
+    return f"{exercise_id}: all checks pass"
+
+
+def show(value: object) -> str:
+    """A value for a learner: small tensors whole, large ones by dtype and shape."""
+    if isinstance(value, torch.Tensor):
+        head = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+        if value.numel() > SMALL:
+            return head
+        text = str(value.tolist()) if not value.is_floating_point() else _numbers(value)
+        return f"{head} {text}"
+    if isinstance(value, wire.Opaque):
+        return value.text or f"a {value.type}"
+    if isinstance(value, wire.OnDevice):
+        return f"a tensor on {value.device}"
+    if isinstance(value, wire.Build):
+        inside = ", ".join(f"{key}={show(item)}" for key, item in value.kwargs.items())
+        return f"{value.name}({inside})"
+    if isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
+        inside = ", ".join(show(item) for item in value)
+        return f"({inside})" if isinstance(value, tuple) else f"[{inside}]"
+    text = repr(value)
+    return text if len(text) <= 240 else f"{text[:200]} ... ({len(text)} characters)"
+
+
+def _numbers(value: torch.Tensor) -> str:
+    def walk(item):
+        if isinstance(item, list):
+            return "[" + ", ".join(walk(part) for part in item) + "]"
+        return f"{item:.4g}"
+
+    return walk(value.tolist())
+
+
+def call(verdict: Verdict) -> str:
+    """The call of the case, with its arguments by name."""
+    case, exercise = verdict.case, verdict.exercise
+    names = [*exercise.parameters, *(f"argument {i}" for i in range(len(exercise.parameters), len(case.args)))]
+    shown = [f"{name}={show(value)}" for name, value in zip(names, case.args)]
+    shown += [f"{name}={show(value)}" for name, value in case.kwargs.items()]
+    return f"{exercise.entry}({', '.join(shown)})"
+
+
+def lines(verdict: Verdict) -> list[tuple[str, str]]:
+    """The feedback as (label, text) rows, most important first."""
+    exercise = verdict.exercise
+    if verdict.passed:
+        return [("", passed_line(exercise.id))]
+    if verdict.kind in {"policy", "error"} and verdict.findings:
+        rows = [("", "the answer was not run: " + (
+            "it is not valid Python" if verdict.findings[0].kind == "syntax" else "it uses what it should not"))]
+        return rows + [(f"line {item.line}", item.message) for item in verdict.findings[:5]]
+    if verdict.kind == "error":
+        return _error_rows(verdict)
+    if verdict.kind == "wrong":
+        return _wrong_rows(verdict)
+    texts = {
+        "missing": "no answer was found for this exercise",
+        "timeout": f"the answer was stopped after {exercise.seconds:g} s: is there a loop that does not end?",
+        "killed": "the process that ran the answer ended before it was done",
+        "memory": "the answer took more memory than it may",
+        "unreadable": "the answer's result could not be read",
+        "infra": "the grader failed, not the answer; it will be run again",
+    }
+    return [("", texts.get(verdict.kind, verdict.kind))] + ([("note", verdict.note)] if verdict.note else [])
+
+
+def _error_rows(verdict: Verdict) -> list[tuple[str, str]]:
+    error = verdict.error
+    if error["type"] == "NotImplementedError":
+        return [("", f"{verdict.exercise.entry} is not written yet. Replace the line that raises NotImplementedError.")]
+    rows = []
+    if verdict.case is not None:
+        rows.append(("call", call(verdict)))
+        if verdict.case.label:
+            rows.append(("case", verdict.case.label))
+    at = f" at line {error['line']} of your cell" if error["line"] else ""
+    rows.append(("raised", f"{error['type']}{at}: {error['message']}"))
+    if error["name"]:
+        rows.append(("why", _missing_name(verdict)))
+    return rows + _mistake_rows(verdict) + _printed_rows(verdict)
+
+
+def _missing_name(verdict: Verdict) -> str:
+    name = verdict.error["name"]
+    if name == verdict.exercise.entry:
+        return f"the cell must define {name}; keep the name as it was given"
+    if verdict.note == "elsewhere":
+        return (f"{name} is defined in another cell of your notebook. An answer stands alone: "
+                f"move {name} into this cell, then run the cell and the check again")
+    return f"{name} is not defined in the answer cell. An answer stands alone: define or import {name} in it"
+
+
+def _wrong_rows(verdict: Verdict) -> list[tuple[str, str]]:
+    difference = verdict.difference
+    rows = [("call", call(verdict))]
+    if verdict.case.label:
+        rows.append(("case", verdict.case.label))
+    if difference.what == "mutated":
+        rows.append(("problem", f"{difference.got}. The caller still needs it: work on a copy."))
+        return rows + _mistake_rows(verdict) + _printed_rows(verdict)
+    where = f" in result{difference.where}" if difference.where else ""
+    got, expected = show(verdict.got), show(verdict.expected.value)
+    rows.append(("came", got))
+    rows.append(("expected", expected))
+    rows.append(("problem", _problem(difference) + where))
+    right = f"{verdict.cases_right} of {verdict.cases_total} cases are right"
+    return rows + _mistake_rows(verdict) + [("so far", right)] + _printed_rows(verdict)
+
+
+def _problem(difference) -> str:
+    at = f" at index {list(difference.index)}" if difference.index is not None else ""
+    if difference.what == "value" and difference.error is not None and math.isfinite(difference.error):
+        return (f"largest error {difference.error:.3g}{at}: {difference.got} came, {difference.expected} is right "
+                f"(up to {difference.allowed:.2g} is rounding)")
+    if difference.what == "nan":
+        return f"{difference.got} came{at} where {difference.expected} is right"
+    return f"{difference.what}: {difference.got} came, {difference.expected} is right{at}"
+
+
+def _mistake_rows(verdict: Verdict) -> list[tuple[str, str]]:
+    if verdict.mistake is None:
+        return []
+    return [("looks like", f"{verdict.mistake.name}. {verdict.mistake.says}"), ("reread", verdict.mistake.section)]
+
+
+def _printed_rows(verdict: Verdict) -> list[tuple[str, str]]:
+    text = verdict.printed.strip()
+    return [("printed", text[:400])] if text else []
+
+
+def text(verdict: Verdict, width: int = 10) -> str:
+    """Feedback as plain text."""
+    if verdict.passed:
+        return passed_line(verdict.exercise.id)
+    rows = lines(verdict)
+    head = f"{verdict.exercise.id}: {rows[0][1]}" if not rows[0][0] else f"{verdict.exercise.id}: not yet right"
+    body = rows[1:] if not rows[0][0] else rows
+    return "\n".join([head] + [f"  {label:<{width}} {content}" for label, content in body])
+
+
+_STYLE = """
+.cf{font:14px/1.5 system-ui,sans-serif;border-left:4px solid #c2410c;padding:.6em 1em;margin:.3em 0;
+background:color-mix(in srgb,#c2410c 7%,transparent);border-radius:4px;max-width:60rem}
+.cf b{font-weight:600}.cf dl{display:grid;grid-template-columns:max-content 1fr;gap:.25em 1em;margin:.5em 0 0}
+.cf dt{opacity:.7}.cf dd{margin:0;overflow-wrap:anywhere}.cf code{font-size:13px}
+.cf .mistake{font-weight:600}
+"""
+
+
+def rich(verdict: Verdict) -> str:
+    """Feedback as HTML for a notebook, legible in a light and a dark theme."""
+    rows = lines(verdict)
+    head = rows[0][1] if not rows[0][0] else "not yet right"
+    body = rows[1:] if not rows[0][0] else rows
+    code = {"call", "came", "expected", "raised", "printed"}
+    parts = []
+    for label, content in body:
+        shown = html.escape(content)
+        if label in code:
+            shown = f"<code>{shown}</code>"
+        elif label == "reread":
+            shown = f"<code>book/{shown}</code>"
+        elif label == "looks like":
+            shown = f'<span class="mistake">{shown}</span>'
+        parts.append(f"<dt>{html.escape(label)}</dt><dd>{shown}</dd>")
+    hint = f'<div style="margin-top:.5em;opacity:.7">Stuck? <code>hint("{verdict.exercise.id}")</code></div>'
+    return (f"<style>{_STYLE}</style><div class='cf'><b>{html.escape(verdict.exercise.id)}</b>: "
+            f"{html.escape(head)}<dl>{''.join(parts)}</dl>{hint}</div>")

@@ -1,0 +1,96 @@
+"""Read an answer before it runs: calls the exercise asks you to do without, and code no answer needs."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+ALLOWED_IMPORTS = {
+    "torch", "math", "numpy", "collections", "typing", "dataclasses", "itertools", "functools", "heapq", "re",
+    "regex", "operator", "bisect", "string", "unicodedata", "triton", "enum", "abc", "__future__", "copy", "statistics", "random",
+}
+# Names that reach around the language: no exercise needs them, every cheat does.
+FORBIDDEN_NAMES = {
+    "eval", "exec", "compile", "open", "__import__", "globals", "locals", "vars", "breakpoint", "input", "exit", "quit",
+    "memoryview", "delattr", "get_ipython",
+}
+FORBIDDEN_TORCH = {"load", "save", "compile", "ops", "classes", "library", "utils", "hub", "jit", "_C", "_dynamo",
+                   "multiprocessing", "distributed", "backends", "overrides", "_ops", "cpp_extension"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing the gate does not let pass."""
+
+    line: int
+    message: str
+    kind: str  # "denied": the exercise wants you to write it; "policy": no answer needs it; "syntax"
+
+
+def inspect(source: str, denied: tuple[str, ...] = (), given: tuple[str, ...] = ()) -> list[Finding]:
+    """Findings in ``source``, in order of line; an empty list when it may run.
+
+    ``denied``: names of functions or methods this exercise does without. ``given``: modules below course.given
+    that it may import.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        return [Finding(getattr(error, "lineno", 0) or 0, f"this is not Python: {error.args[0]}", "syntax")]
+    found = [item for node in ast.walk(tree) for item in _look(node, frozenset(denied), frozenset(given))]
+    return sorted(found, key=lambda item: item.line)
+
+
+def _look(node: ast.AST, denied: frozenset[str], given: frozenset[str]):
+    line = getattr(node, "lineno", 0)
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        yield from _look_import(node, denied, given)
+    elif isinstance(node, ast.Attribute):
+        yield from _look_name(node.attr, line, denied, method=True)
+        if isinstance(node.value, ast.Name) and node.value.id == "torch" and node.attr in FORBIDDEN_TORCH:
+            yield Finding(line, f"torch.{node.attr} has no place in an answer", "policy")
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        if node.id in FORBIDDEN_NAMES or (node.id.startswith("__") and node.id.endswith("__")):
+            yield Finding(line, f"{node.id} has no place in an answer", "policy")
+    elif isinstance(node, ast.Call):
+        yield from _look_getattr(node, denied)
+    elif isinstance(node, ast.Global):
+        return
+
+
+def _look_name(name: str, line: int, denied: frozenset[str], method: bool):
+    if name.strip("_") in denied:
+        yield Finding(line, f"{name} does the work this exercise asks you to write", "denied")
+    elif name.startswith("__") and name.endswith("__") and name not in {"__init__", "__name__", "__len__"}:
+        yield Finding(line, f"{name} has no place in an answer", "policy")
+
+
+def _look_import(node: ast.Import | ast.ImportFrom, denied: frozenset[str], given: frozenset[str]):
+    if isinstance(node, ast.ImportFrom):
+        modules = [node.module or ""]
+        for alias in node.names:
+            yield from _look_name(alias.name, node.lineno, denied, method=False)
+            if node.module == "torch" and alias.name in FORBIDDEN_TORCH:
+                yield Finding(node.lineno, f"torch.{alias.name} has no place in an answer", "policy")
+    else:
+        modules = [alias.name for alias in node.names]
+    for module in modules:
+        if module in {f"course.given.{name}" for name in given}:
+            continue
+        parts = module.split(".")
+        if parts[0] == "torch" and len(parts) > 1 and parts[1] in FORBIDDEN_TORCH:
+            yield Finding(node.lineno, f"{module} has no place in an answer", "policy")
+        elif parts[0] == "llm_internals":
+            yield Finding(node.lineno, "an answer stands on its own: it may not import llm_internals", "policy")
+        elif parts[0] not in ALLOWED_IMPORTS:
+            yield Finding(node.lineno, f"an answer may not import {module or 'relatively'}", "policy")
+
+
+def _look_getattr(node: ast.Call, denied: frozenset[str]):
+    if not (isinstance(node.func, ast.Name) and node.func.id in {"getattr", "setattr", "hasattr"}):
+        return
+    name = node.args[1] if len(node.args) > 1 else None
+    if not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
+        yield Finding(node.lineno, f"{node.func.id} needs the attribute's name written out", "policy")
+    elif node.func.id != "hasattr":
+        yield from _look_name(name.value, node.lineno, denied, method=True)

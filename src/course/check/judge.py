@@ -1,0 +1,119 @@
+"""From outcomes to a verdict: what is wrong first, on which case, and whether it is a mistake with a name."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from course.check import compare
+from course.check.compare import Difference, Expected
+from course.specs.exercise import Case, Draw, Exercise, NearMiss
+from gradeworker.answer import LOADING, Outcome, run
+
+PUBLIC_SEED = "public"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Of one answer. ``kind``: pass, wrong, error, policy, missing, timeout, memory, killed, unreadable, infra."""
+
+    kind: str
+    exercise: Exercise
+    case: Case | None = None
+    difference: Difference | None = None
+    error: dict | None = None
+    got: object = None
+    expected: Expected | None = None
+    mistake: NearMiss | None = None
+    findings: tuple = ()
+    printed: str = ""
+    note: str = ""
+    cases_right: int = 0
+    cases_total: int = 0
+
+    @property
+    def passed(self) -> bool:
+        return self.kind == "pass"
+
+
+def judge(exercise: Exercise, cases: list[Case], outcomes: Iterable[Outcome], diagnose: bool = True) -> Verdict:
+    """The verdict on an answer from its outcomes, one for each case.
+
+    A case without an outcome means that the worker ended early: verdict "killed". Only data is looked at here.
+    """
+    got = {outcome.index: outcome for outcome in outcomes}
+    total = len(cases)
+    if LOADING in got:
+        return Verdict("error", exercise, error=got[LOADING].error, printed=got[LOADING].printed, cases_total=total)
+    first: Verdict | None = None
+    right = 0
+    for index, case in enumerate(cases):
+        verdict = _judge_case(exercise, case, got.get(index))
+        if verdict is None:
+            right += 1
+        elif first is None:
+            first = verdict
+    if first is None:
+        return Verdict("pass", exercise, cases_right=right, cases_total=total)
+    mistake = name_mistake(exercise, cases, got) if diagnose else None
+    return _replace(first, mistake=mistake, cases_right=right, cases_total=total)
+
+
+def _judge_case(exercise: Exercise, case: Case, outcome: Outcome | None) -> Verdict | None:
+    if outcome is None:
+        return Verdict("killed", exercise, case=case)
+    if outcome.error is not None:
+        return Verdict("error", exercise, case=case, error=outcome.error, printed=outcome.printed)
+    expected = compare.expect(exercise, case)
+    found = compare.difference(outcome.value, expected)
+    found = found or compare.mutated(exercise, case, outcome.inputs_after)
+    if found is None:
+        return None
+    return Verdict("wrong", exercise, case=case, difference=found, got=outcome.value, expected=expected,
+                   printed=outcome.printed)
+
+
+def name_mistake(exercise: Exercise, cases: list[Case], got: dict[int, Outcome]) -> NearMiss | None:
+    """The near-miss that does on every case what the answer did, or None."""
+    for near_miss in exercise.near_misses:
+        theirs = run(exercise.job(near_miss.source, cases))
+        if all(_alike(exercise, got.get(outcome.index), outcome) for outcome in theirs):
+            return near_miss
+    return None
+
+
+def _alike(exercise: Exercise, mine: Outcome | None, theirs: Outcome) -> bool:
+    """Same value within the tolerance, same inputs afterwards, or the same type of error."""
+    if mine is None or (mine.error is None) != (theirs.error is None):
+        return False
+    if theirs.error is not None:
+        return mine.error["type"] == theirs.error["type"]
+    expected = Expected(theirs.value, compare.to_fp64(theirs.value), exercise.tolerance)
+    return compare.difference(mine.value, expected) is None and compare.same(theirs.inputs_after, mine.inputs_after)
+
+
+@functools.lru_cache(maxsize=256)
+def public_cases(exercise_id: str) -> tuple[Case, ...]:
+    """The cases a learner meets: always the same."""
+    from course.specs import exercise
+
+    return tuple(exercise(exercise_id).cases(Draw(f"{PUBLIC_SEED}/{exercise_id}")))
+
+
+def practice(exercise: Exercise, source: str, runner: Callable = run, diagnose: bool = True) -> Verdict:
+    """The verdict on ``source`` with the public cases, run by ``runner`` (in this process unless told otherwise)."""
+    from course.check import gate
+
+    findings = gate.inspect(source, exercise.denied, exercise.given)
+    if findings:
+        kind = "error" if findings[0].kind == "syntax" else "policy"
+        return Verdict(kind, exercise, findings=tuple(findings))
+    cases = list(public_cases(exercise.id))
+    return judge(exercise, cases, runner(exercise.job(source, cases)), diagnose)
+
+
+def _replace(verdict: Verdict, **changes) -> Verdict:
+    import dataclasses
+
+    return dataclasses.replace(verdict, **changes)

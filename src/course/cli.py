@@ -1,0 +1,252 @@
+"""The command `course`: for learners (status, check, reset, doctor), authors (build, proof), graders (grade, graft)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one subcommand; returns the exit status (0 good, 1 not good, 2 bad usage, 130 interrupted)."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return arguments.run(arguments)
+    except KeyboardInterrupt:
+        print("\ninterrupted; everything finished so far is kept", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 1
+    except (OSError, ValueError) as error:
+        print(f"course: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="course", description="The course's own command.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name, function, help):
+        command = commands.add_parser(name, help=help, description=help)
+        command.set_defaults(run=function)
+        return command
+
+    add("status", status, "show what is solved, what was tried, and what to do next")
+    command = add("check", check, "run the practice checks of a notebook, as its own check cells do")
+    command.add_argument("notebook", type=Path)
+    command = add("reset", reset, "put the stub back into your copy; your answer is kept beside it")
+    command.add_argument("id", help="such as kv_cache.append")
+    command = add("start", start, "copy the notebooks you do not have yet to exercises/work")
+    add("doctor", doctor, "say what of the course works on this machine, and how to mend the rest")
+    command = add("build", build, "make the notebooks from solutions/*.py")
+    command.add_argument("--check", action="store_true", help="change nothing; fail when something would change")
+    command = add("proof", proof, "prove every checker: solutions, near-misses, alternates, stubs")
+    command.add_argument("stem", nargs="?", help="only this chapter, such as kv_cache")
+    command.add_argument("--seeds", type=int, default=20)
+    command = add("graft", graft, "make the graded copy of a submission that nbval can run safely")
+    command.add_argument("submission", type=Path)
+    command.add_argument("-o", "--output", type=Path, required=True)
+    command = add("grade", grade, "grade notebooks: answers run in a separate process on hidden inputs")
+    command.add_argument("paths", type=Path, nargs="+", help="notebooks, or folders of them")
+    command.add_argument("--json", type=Path, help="also write the results to this file")
+    return parser
+
+
+def start(_: argparse.Namespace) -> int:
+    """Copy missing notebooks to the work folder; nothing is overwritten."""
+    import shutil
+
+    from course import paths
+
+    folder = paths.work()
+    folder.mkdir(exist_ok=True)
+    for notebook in sorted(paths.exercises().glob("*.ipynb")):
+        if not (folder / notebook.name).exists():
+            shutil.copyfile(notebook, folder / notebook.name)
+            print(f"new: exercises/work/{notebook.name}")
+    print(f"your copies are in {folder}")
+    return 0
+
+
+def status(_: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    from course import paths
+    from course.check import progress
+    from course.specs import exercises
+
+    state = progress.read(paths.work())
+    table = Table()
+    for name in ("exercise", "", "points", "tries", "minutes", "last mistake"):
+        table.add_column(name, justify="right" if name in {"points", "tries", "minutes"} else "left")
+    earned = total = 0
+    following = None
+    for item in exercises():
+        entry = state.get(item.id, {})
+        solved = bool(entry.get("solved"))
+        earned += item.points if solved else 0
+        total += item.points
+        following = following or (item if not solved and item.core else None)
+        mark = "[green]solved[/]" if solved else "[yellow]tried[/]" if entry else ""
+        table.add_row(f"{item.id}{' *' if item.core else ''}", mark, f"{item.points}", f"{entry.get('tries', '')}",
+                      f"{item.minutes}", str(entry.get("mistake", "")))
+    console = Console()
+    console.print(table)
+    console.print(f"{earned} of {total} points by your own checks; * core exercises")
+    if following:
+        console.print(f"next: {following.id}, {following.title.lower()} (about {following.minutes} minutes)")
+    return 0
+
+
+def check(arguments: argparse.Namespace) -> int:
+    from course.check import feedback, judge
+    from course.grade import submission as submissions
+    from course.grade.grading import exercises_of
+    from course.grade.worker import Worker
+
+    notebook = submissions.read(arguments.notebook)
+    items = exercises_of(notebook, arguments.notebook)
+    answers = submissions.extract(notebook, arguments.notebook.stem, items).answers
+    passed = 0
+    with Worker() as worker:
+        for item in items:
+            source = answers.get(item.id)
+            if source is None:
+                print(f"{item.id}: no answer found")
+                continue
+            verdict = judge.practice(item, source, runner=lambda job, item=item: worker.run(job, item.seconds).outcomes)
+            passed += verdict.passed
+            print(feedback.text(verdict))
+    print(f"{passed} of {len(items)} pass their public checks")
+    return 0 if passed == len(items) else 1
+
+
+def reset(arguments: argparse.Namespace) -> int:
+    """Put the stub back. The old answer goes to a text file beside the notebook, and says so."""
+    import json
+    import os
+    import time
+
+    from course import paths
+    from course.check.cells import marked_id
+    from course.specs import ALL_CHAPTERS, exercise
+
+    item = exercise(arguments.id)
+    name = f"{ALL_CHAPTERS[item.stem]}_{item.stem}.ipynb"
+    path = paths.work() / name
+    if not path.is_file():
+        raise ValueError(f"you have no copy of {name} yet: `course start` makes one")
+    notebook = json.loads(path.read_text(encoding="utf-8-sig"))
+    pristine = json.loads((paths.exercises() / name).read_text(encoding="utf-8"))
+    text = "".join
+    stub = next(cell["source"] for cell in pristine["cells"] if cell.get("id") == item.cell_id)
+    hits = [c for c in notebook["cells"] if c.get("id") == item.cell_id or marked_id(text(c["source"])) == item.id]
+    if not hits:
+        raise ValueError(f"{path} has no cell for {item.id}: add one whose first line is `# answer: {item.id}`")
+    backup = path.with_name(f"{item.cell_id}.{time.strftime('%Y%m%d-%H%M%S')}.py")
+    backup.write_text("\n\n".join(text(cell["source"]) for cell in hits) + "\n", encoding="utf-8")
+    for cell in hits:
+        cell["source"] = stub
+        cell["outputs"], cell["execution_count"] = [], None
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+    print(f"{item.id} is as it was given; your answer is kept in {backup.name}. Reload the notebook in your editor.")
+    return 0
+
+
+def doctor(_: argparse.Namespace) -> int:
+    from course import health
+
+    return health.report()
+
+
+def build(arguments: argparse.Namespace) -> int:
+    from course.authoring import build as authoring
+
+    if arguments.check:
+        differing = authoring.changed()
+        for path in differing:
+            print(f"differs from its source: {path}")
+        print("run `course build` and commit the result" if differing else "all notebooks agree with their sources")
+        return 1 if differing else 0
+    for path in authoring.build():
+        print(path)
+    return 0
+
+
+def proof(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    from course.authoring.proof import prove
+
+    rows = prove(arguments.stem, arguments.seeds)
+    table = Table()
+    for name in ("exercise", "solution", "near-misses named", "alternates pass", "stub", "proved"):
+        table.add_column(name)
+    for row in rows:
+        item = row.exercise
+        table.add_row(item.id, f"{row.seeds} seeds", f"{row.near_misses} of {len(item.near_misses)}",
+                      f"{row.alternates} of {len(item.alternates)}", "kind" if row.stub else "-",
+                      "[green]yes[/]" if not row.faults else "[red]no[/]")
+    console = Console()
+    console.print(table)
+    faults = [(row.exercise.id, fault) for row in rows for fault in row.faults]
+    for name, fault in faults:
+        console.print(f"{name}: {fault}", markup=False)
+    total = sum(row.near_misses for row in rows)
+    console.print(f"{len(rows) - len({name for name, _ in faults})} of {len(rows)} checkers proved; "
+                  f"{total} near-misses each met with their own name")
+    return 1 if faults else 0
+
+
+def graft(arguments: argparse.Namespace) -> int:
+    from course.grade.graft import graft as make
+
+    submission = make(arguments.submission, arguments.output)
+    for warning in submission.warnings:
+        print(f"note: {warning}")
+    print(f"{arguments.output}: {len(submission.answers)} answers; run `pytest --nbval {arguments.output}`")
+    return 0
+
+
+def grade(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from course.grade import report as reports
+    from course.grade import secret, state_folder
+    from course.grade.grading import grade_file
+    from course.grade.worker import Worker
+
+    console = Console()
+    found = []
+    key = secret.read(state_folder())
+    try:
+        with Worker() as worker:
+            for path in _notebooks(arguments.paths):
+                result = grade_file(worker, path, None, key)
+                found.append(result)
+                reports.print_report(result, console)
+    finally:
+        if arguments.json and found:
+            reports.save(found, arguments.json)
+    console.print("answers ran in a separate process without a sandbox: do not grade people you do not trust with it")
+    return 0
+
+
+def _notebooks(paths: list[Path]) -> list[Path]:
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            found += sorted(p for p in path.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
+        else:
+            found.append(path)
+    if not found:
+        raise ValueError(f"no notebooks in {', '.join(map(str, paths))}")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""Grade a submission: find the answers, run each in the worker on hidden inputs, compare what came back."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from course.check import gate
+from course.check.judge import Verdict, judge
+from course.grade import secret as secrets
+from course.grade import submission as submissions
+from course.grade.submission import Submission, Unreadable
+from course.grade.worker import Worker, WorkerFailed
+from course.specs.exercise import Exercise
+
+
+@dataclass
+class Report:
+    """Of one submitted notebook: a verdict for each exercise of the manifest. Absent is missing, missing is 0."""
+
+    name: str
+    path: str
+    verdicts: list[Verdict] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    digest: str = ""
+    unreadable: str = ""
+
+    @property
+    def points(self) -> int:
+        return sum(verdict.exercise.points for verdict in self.verdicts if verdict.passed)
+
+    @property
+    def possible(self) -> int:
+        return sum(verdict.exercise.points for verdict in self.verdicts)
+
+
+def grade_answer(worker: Worker, exercise: Exercise, source: str | None, secret: bytes) -> Verdict:
+    """The verdict on one answer. ``source`` None: there was none."""
+    if source is None or submissions.is_stub(source):
+        return Verdict("missing", exercise)
+    findings = gate.inspect(source, exercise.denied, exercise.given)
+    if findings:
+        kind = "error" if findings[0].kind == "syntax" else "policy"
+        return Verdict(kind, exercise, findings=tuple(findings))
+    cases = secrets.hidden_cases(secret, exercise, source)
+    try:
+        result = worker.run(exercise.job(source, cases), exercise.seconds)
+    except WorkerFailed as error:
+        return Verdict("infra", exercise, note=str(error))
+    if result.ended in {"timeout", "unreadable"}:
+        return Verdict(result.ended, exercise, note=_tail(result.log))
+    verdict = judge(exercise, cases, result.outcomes)
+    if result.ended == "killed" and (verdict.kind == "pass" or not result.outcomes):
+        return Verdict("killed", exercise, note=_tail(result.log))
+    return verdict if verdict.kind != "killed" else dataclasses.replace(verdict, note=_tail(result.log))
+
+
+def grade_submission(worker: Worker, submission: Submission, exercises: list[Exercise], secret: bytes,
+                     path: str = "") -> Report:
+    """Grade every exercise of the list."""
+    report = Report(submission.name, path, warnings=submission.warnings, digest=submission.digest)
+    report.verdicts = [
+        grade_answer(worker, item, submission.answers.get(item.id), secret) for item in exercises
+    ]
+    return report
+
+
+def grade_file(worker: Worker, path: Path, exercises: list[Exercise] | None, secret: bytes) -> Report:
+    """Grade a notebook file; which exercises count is told from the notebook unless given."""
+    from course.specs import exercises as all_exercises
+
+    try:
+        notebook = submissions.read(path)
+        if exercises is None:
+            exercises = exercises_of(notebook, path)
+        submission = submissions.extract(notebook, path.stem, exercises)
+    except Unreadable as error:
+        wanted = exercises if exercises is not None else _by_file_name(path) or list(all_exercises())
+        verdicts = [Verdict("unreadable", item, note=str(error)) for item in wanted]
+        return Report(path.stem, str(path), verdicts, unreadable=str(error))
+    return grade_submission(worker, submission, exercises, secret, str(path))
+
+
+def exercises_of(notebook: dict, path: Path) -> list[Exercise]:
+    """The exercises of the chapter this notebook belongs to: by its metadata, its markers, its file name."""
+    from course.check.cells import marked_id
+    from course.specs import CHAPTERS, exercises
+
+    metadata = notebook.get("metadata")
+    course = metadata.get("course") if isinstance(metadata, dict) else None
+    stem = course.get("stem") if isinstance(course, dict) else None
+    if stem in CHAPTERS:
+        return list(exercises(stem))
+    for cell in notebook["cells"]:
+        if isinstance(cell, dict):
+            name = (marked_id(submissions._source(cell)) or "").split(".")[0]
+            if name in CHAPTERS:
+                return list(exercises(name))
+    found = _by_file_name(path)
+    if found is None:
+        raise Unreadable(
+            "it cannot be told which chapter this notebook answers: name the file as it was handed out "
+            "(04_kv_cache.ipynb) or keep the lines `# answer: ...`"
+        )
+    return found
+
+
+def _by_file_name(path: Path) -> list[Exercise] | None:
+    from course.specs import CHAPTERS, exercises
+
+    for stem in CHAPTERS:
+        if stem in path.name:
+            return list(exercises(stem))
+    return None
+
+
+def _tail(log: str) -> str:
+    lines = [line for line in log.strip().splitlines() if line.strip()]
+    return lines[-1][:300] if lines else ""

@@ -1,0 +1,79 @@
+"""The nbval route: a graded notebook in which student sources are raw cells and every code cell is pristine.
+
+Its first code cell names the submission's digest; each further one calls ``grade("kv_cache.append")``, which runs
+the source of the raw cell in the worker. nbval's kernel never executes student code.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nbformat
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output, new_raw_cell
+
+from course.check.feedback import passed_line
+from course.grade import submission as submissions
+from course.grade.submission import Submission, Unreadable
+
+SOURCE_KEY = "course_answer"
+
+
+def graft(path: Path, output: Path, exercises: list | None = None) -> Submission:
+    """Write the graded notebook of a submission to ``output``. Raises :class:`Unreadable`."""
+    from course.grade.grading import exercises_of
+
+    notebook = submissions.read(path)
+    wanted = exercises if exercises is not None else exercises_of(notebook, path)
+    submission = submissions.extract(notebook, path.stem, wanted)
+    grafted = make(submission, wanted)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    temporary = output.with_suffix(".tmp")
+    nbformat.write(grafted, temporary)
+    temporary.replace(output)
+    return submission
+
+
+def make(submission: Submission, exercises: list) -> nbformat.NotebookNode:
+    """The graded notebook as an object."""
+    cells = [
+        new_markdown_cell(
+            f"# Graded copy of {submission.name}\n\nStudent sources are raw cells; no code cell is theirs.",
+            id="graded-head",
+        ),
+        new_code_cell(f'from course.grade import grade, open_submission\n\nopen_submission("{submission.digest}")',
+                      id="graded-open", execution_count=1),
+    ]
+    for item in exercises:
+        source = submission.answers.get(item.id)
+        if source is not None:
+            cells.append(new_raw_cell(source, id=item.cell_id, metadata={SOURCE_KEY: item.id}))
+        cells.append(new_code_cell(f'grade("{item.id}")', id=f"{item.cell_id}-grade", execution_count=1,
+                                   outputs=[new_output("stream", name="stdout", text=passed_line(item.id) + "\n")]))
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    metadata = {"kernelspec": kernel, "language_info": {"name": "python"},
+                "course": {"v": 1, "digest": submission.digest, "stem": exercises[0].stem if exercises else ""}}
+    return new_notebook(cells=cells, metadata=metadata)
+
+
+def find(digest: str, folder: Path) -> Submission:
+    """The graded notebook in ``folder`` whose raw cells have this digest. Raises :class:`Unreadable`."""
+    for path in sorted(folder.glob("*.ipynb")):
+        try:
+            notebook = submissions.read(path)
+        except Unreadable:
+            continue
+        answers = {}
+        for cell in notebook["cells"]:
+            key = cell.get("metadata", {}).get(SOURCE_KEY) if isinstance(cell, dict) else None
+            if cell.get("cell_type") == "raw" and isinstance(key, str):
+                answers[key] = submissions._source(cell)
+        found = Submission(path.stem, answers)
+        if (answers and found.digest == digest) or _empty_match(notebook, answers, digest):
+            return found
+    raise Unreadable(f"no graded notebook here holds answers with the digest {digest[:12]}: run `course graft` again")
+
+
+def _empty_match(notebook: dict, answers: dict, digest: str) -> bool:
+    metadata = notebook.get("metadata", {})
+    return not answers and json.dumps(metadata.get("course", {}).get("digest")) == json.dumps(digest)

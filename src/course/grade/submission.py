@@ -1,0 +1,190 @@
+"""Read a submitted notebook as data and find its answers. Nothing of it is ever executed here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from course.check.cells import marked_id
+from course.check.progress import normalise
+
+MAX_BYTES = 50 * 1024 * 1024
+COURSE_CALL = re.compile(r"^\s*(check|hint|try_in_model|predict|reveal)\(", re.M)
+NBVAL_DIRECTIVE = re.compile(r"^(\s*#+\s*)((?:PYTEST_VALIDATE|NBVAL)_\w+)\s*$", re.M)
+
+
+class Unreadable(ValueError):
+    """The file is not a notebook that can be graded; the message says why and what to do."""
+
+
+@dataclass
+class Submission:
+    """What was handed in: answers by exercise id (as the learner wrote them), and what was odd about it."""
+
+    name: str
+    answers: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the normalised answers, in order of id."""
+        text = "".join(f"{key}\0{normalise(source)}\0" for key, source in sorted(self.answers.items()))
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def read(path: Path) -> dict:
+    """The notebook's JSON. Raises :class:`Unreadable` for anything but a plain notebook of format 4."""
+    data = _read_bytes(path)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise Unreadable("the file is not UTF-8: save it again from Jupyter, VS Code or Colab") from None
+    if text.lstrip().startswith("<<<<<<<") or "\n<<<<<<< " in text:
+        raise Unreadable("the file holds git conflict markers: resolve the conflict and hand it in again")
+    try:
+        notebook = json.loads(text)
+    except RecursionError:
+        raise Unreadable("the file is nested too deeply to be a notebook") from None
+    except ValueError as error:
+        raise Unreadable(f"the file is not a notebook (broken JSON: {error}): save it again and hand it in") from None
+    if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
+        raise Unreadable("the file is JSON but not a notebook of format 4: open it in Jupyter and save it again")
+    if notebook.get("nbformat") != 4:
+        raise Unreadable(f"notebook format {notebook.get('nbformat')!r} is not supported, 4 is")
+    return notebook
+
+
+def _read_bytes(path: Path) -> bytes:
+    """Read once, without following links, only from a regular file of reasonable size."""
+    try:
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    except FileNotFoundError:
+        raise Unreadable("there is no such file") from None
+    except OSError as error:
+        raise Unreadable(f"the file cannot be opened ({error.strerror}): links are not followed") from None
+    with os.fdopen(fd, "rb") as stream:
+        facts = os.fstat(stream.fileno())
+        if not stat.S_ISREG(facts.st_mode):
+            raise Unreadable("this is not a regular file")
+        if facts.st_size > MAX_BYTES:
+            size = f"{facts.st_size / 1e6:.0f} MB"
+            raise Unreadable(f"the file has {size}, more than 50: clear its outputs and save again")
+        data = stream.read(MAX_BYTES + 1)
+    if not data.strip():
+        raise Unreadable("the file is empty")
+    return data
+
+
+def extract(notebook: dict, name: str, exercises: list) -> Submission:
+    """Find each exercise's answer: by marker, cell id or metadata, else the one function of that name.
+
+    An answer goes on over following code cells that have no identity of their own and no check in them. Of
+    several candidates the last that differs from the stub counts, with a warning.
+    """
+    submission = Submission(name)
+    by_cell_id = {item.cell_id: item for item in exercises}
+    by_id = {item.id: item for item in exercises}
+    found: dict[str, list[str]] = {}
+    current: str | None = None
+    for cell in notebook["cells"]:
+        if not isinstance(cell, dict):
+            continue
+        source = _source(cell)
+        if cell.get("cell_type") != "code":
+            continue
+        own = _identity(cell, source, by_cell_id, by_id)
+        if own:
+            found.setdefault(own, []).append(source)
+            current = own
+        elif _role(cell) in {"check", "given"} or COURSE_CALL.search(source):
+            current = None
+        elif current and source.strip() and not marked_id(source) and _continues(source):
+            found[current][-1] += "\n" + source
+            submission.warnings.append(f"{current}: the answer is spread over several cells; they were joined")
+    for item in exercises:
+        candidates = found.get(item.id) or _by_name(notebook, item)
+        if not candidates:
+            continue
+        written = [source for source in candidates if not is_stub(source)] or candidates
+        if len(candidates) > 1 and len(written) > 1:
+            submission.warnings.append(f"{item.id}: {len(candidates)} cells answer it; the last one counts")
+        submission.answers[item.id] = disarm(written[-1])
+    submission.warnings = list(dict.fromkeys(submission.warnings))
+    return submission
+
+
+def is_stub(source: str) -> bool:
+    """Has the learner not begun yet?"""
+    code = [line for line in source.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    return "raise NotImplementedError" in source and len(code) <= 60 and "# YOUR CODE HERE" in source
+
+
+def _source(cell: dict) -> str:
+    source = cell.get("source", "")
+    text = "".join(map(str, source)) if isinstance(source, list) else str(source)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _role(cell: dict) -> str:
+    return str(_metadata(cell, "course").get("role", ""))
+
+
+def _metadata(cell: dict, key: str) -> dict:
+    metadata = cell.get("metadata")
+    value = metadata.get(key) if isinstance(metadata, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def _identity(cell: dict, source: str, by_cell_id: dict, by_id: dict) -> str | None:
+    """The exercise this cell answers. The marker outranks ids, since it is what survives every editor."""
+    marker = marked_id(source)
+    if marker in by_id:
+        return marker
+    if marker in by_cell_id:
+        return by_cell_id[marker].id
+    if _role(cell) in {"check", "given"}:
+        return None
+    for name in (cell.get("id"), _metadata(cell, "nbgrader").get("grade_id"), _metadata(cell, "course").get("key")):
+        if isinstance(name, str) and name in by_cell_id:
+            return by_cell_id[name].id
+        if isinstance(name, str) and name in by_id:
+            return name
+    return None
+
+
+def _continues(source: str) -> bool:
+    """Does a cell without identity hold definitions, so that it can belong to the answer above it?"""
+    import ast
+
+    try:
+        body = ast.parse(source).body
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    definitions = (ast.FunctionDef, ast.ClassDef)
+    others = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)
+    return any(isinstance(node, definitions) for node in body) and all(
+        isinstance(node, definitions + others) for node in body
+    )
+
+
+def _by_name(notebook: dict, item) -> list[str]:
+    """Code cells that define the exercise's name at top level, if exactly one does."""
+    pattern = re.compile(rf"^(?:def|class)\s+{re.escape(item.entry)}\b", re.M)
+    cells = [_source(cell) for cell in notebook["cells"] if isinstance(cell, dict) and cell.get("cell_type") == "code"]
+    hits = [source for source in cells if pattern.search(source) and not marked_id(source)]
+    return hits if len(hits) == 1 else []
+
+
+def load(path: Path, exercises: list, name: str | None = None) -> Submission:
+    """Read a notebook and find its answers. Raises :class:`Unreadable`."""
+    return extract(read(path), name or path.stem, exercises)
+
+
+def disarm(source: str) -> str:
+    """The source without comments that would steer nbval."""
+    return NBVAL_DIRECTIVE.sub(r"\1(marker removed)", source)

@@ -1,0 +1,196 @@
+"""What an exercise is: its signature, its cases, its tolerance, and the mistakes it can name.
+
+A spec module (``course/specs/<stem>.py``) makes one :class:`Exercise` for each task of its chapter and attaches
+near-misses and alternates to it as decorated functions, so that wrong and right answers are real, linted code:
+
+    RMS_NORM = Exercise(id="transformer_block.rms_norm", ..., reference=..., cases=...)
+
+    @RMS_NORM.near_miss("subtracts the mean", says="LayerNorm does that; RMSNorm keeps the mean.")
+    def rms_norm(x, weight, eps):
+        ...
+
+Only the source text of such a function is used: it is run as an answer, after the exercise's prelude.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+import re
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from gradeworker.answer import Job
+from gradeworker.wire import Build
+
+PRELUDE = "import math\n\nimport torch\nimport torch.nn.functional as F\n"
+
+__all__ = ["PRELUDE", "Build", "Case", "Draw", "Exercise", "Tolerance"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call. ``args`` and ``kwargs`` hold tensors, numbers, strings, bytes, lists, tuples, dicts, Build.
+
+    ``label`` says in a few words what is special about it ("7 rows, one of them zero"): it is shown to the learner.
+    """
+
+    args: tuple = ()
+    kwargs: dict = field(default_factory=dict)
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Right when error ≤ max(4 × error of the reference in the same dtype, c · eps · √K · scale).
+
+    ``K`` is the length of the longest sum in the computation; eps that of the result's dtype; scale the largest
+    magnitude of the fp64 reference.
+    """
+
+    c: float = 8.0
+    K: int = 1
+
+
+class Draw:
+    """Random material for cases, from one seed: the same seed gives the same cases on every machine."""
+
+    def __init__(self, seed: int | str):
+        self.random = random.Random(seed)
+        self._torch = torch.Generator().manual_seed(self.random.getrandbits(62))
+
+    def randn(self, *shape: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> torch.Tensor:
+        """Normal values; drawn in fp64 and rounded, so that all dtypes see the same numbers."""
+        return (torch.randn(shape, generator=self._torch, dtype=torch.float64) * scale).to(dtype)
+
+    def ints(self, low: int, high: int, *shape: int) -> torch.Tensor:
+        """int64 values in [low, high)."""
+        return torch.randint(low, high, shape, generator=self._torch)
+
+    def int(self, low: int, high: int) -> int:
+        """One integer, both ends included."""
+        return self.random.randint(low, high)
+
+    def choice(self, options: Sequence) -> Any:
+        return self.random.choice(list(options))
+
+    def strided(self, *shape: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> torch.Tensor:
+        """As :meth:`randn`, but a view with its two last axes swapped in memory: not contiguous when both are > 1."""
+        swapped = shape[:-2] + (shape[-1], shape[-2])
+        return self.randn(*swapped, dtype=dtype, scale=scale).transpose(-1, -2)
+
+
+@dataclass(frozen=True)
+class NearMiss:
+    """A plausible wrong answer and the diagnosis it must get."""
+
+    name: str
+    says: str
+    source: str
+    section: str = ""
+
+
+@dataclass(frozen=True)
+class Alternate:
+    """A right answer written otherwise: it must pass."""
+
+    name: str
+    source: str
+
+
+@dataclass
+class Exercise:
+    """One task. See DESIGN, "An exercise", for the rules that its fields serve."""
+
+    id: str  # stem.name, as in the marker `# answer: kv_cache.append`
+    title: str
+    signature: str  # as the learner writes it: "rms_norm(x, weight, eps)"; a class: "class KVCache"
+    reference: Callable  # called with the case's arguments, in their dtype and again in fp64
+    cases: Callable[[Draw], list[Case]]  # public with a fixed seed, hidden with a secret one
+    hints: tuple[str, str, str]  # each stronger than the one before
+    section: str  # where to reread: "03_transformer_block.html#rms-norm"
+    points: int = 1
+    core: bool = False
+    track: str = "torch"
+    difficulty: int = 1  # 1 to 5
+    minutes: int = 10
+    tolerance: Tolerance = Tolerance()
+    mutates: frozenset[str] = frozenset()  # names of arguments that the answer may change
+    denied: tuple[str, ...] = ()  # names it must do without: "softmax", "rms_norm", "scaled_dot_product_attention"
+    prelude: str = PRELUDE  # what the answer finds imported: the notebook's first given cell
+    given: tuple[str, ...] = ()  # modules below course.given whose source travels with the job
+    drive: Callable | None = None  # drive(answer, *args): how a class or a generator is put through a case
+    in_model: Callable | None = None  # in_model(answer, checkpoint) -> course.check.trial.Trial
+    argument_names: tuple[str, ...] = ()  # of a case's args, when they are not the signature's own
+    seconds: float = 10.0  # wall-clock limit for all cases in the worker
+    near_misses: list[NearMiss] = field(default_factory=list)
+    alternates: list[Alternate] = field(default_factory=list)
+
+    @property
+    def stem(self) -> str:
+        return self.id.split(".")[0]
+
+    @property
+    def entry(self) -> str:
+        """The name that the answer must define."""
+        return re.match(r"(?:class\s+)?(\w+)", self.signature).group(1)
+
+    @property
+    def cell_id(self) -> str:
+        """Cell id and nbgrader grade_id: the id with a dash for the dot."""
+        return self.id.replace(".", "-")
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of a case's arguments, in order."""
+        if self.argument_names:
+            return self.argument_names
+        inside = re.search(r"\((.*)\)", self.signature)
+        names = inside.group(1).split(",") if inside else []
+        return tuple(name.split("=")[0].split(":")[0].strip() for name in names if name.strip())
+
+    def near_miss(self, name: str, *, says: str, section: str = "") -> Callable:
+        """Decorator: the function or class below is a wrong answer that must get this diagnosis."""
+
+        def attach(answer: Any) -> Any:
+            self.near_misses.append(NearMiss(name, says, source_of(answer), section or self.section))
+            return answer
+
+        return attach
+
+    def alternate(self, name: str) -> Callable:
+        """Decorator: the function or class below is right, written otherwise."""
+
+        def attach(answer: Any) -> Any:
+            self.alternates.append(Alternate(name, source_of(answer)))
+            return answer
+
+        return attach
+
+    def job(self, source: str, cases: list[Case]) -> Job:
+        """The job that runs ``source`` on ``cases``; it holds nothing that tells what is expected."""
+        from course.specs import given_source
+
+        driver = ""
+        if self.drive is not None:
+            driver = re.sub(r"^def \w+", "def drive", source_of(self.drive))
+        return Job(
+            id=self.id,
+            entry=self.entry,
+            source=source,
+            prelude=self.prelude,
+            modules={f"course.given.{name}": given_source(name) for name in self.given},
+            driver=driver,
+            cases=[(case.args, case.kwargs) for case in cases],
+        )
+
+
+def source_of(thing: Any) -> str:
+    """Source of a function or class without its decorators and common indentation."""
+    lines = textwrap.dedent(inspect.getsource(thing)).splitlines(keepends=True)
+    start = next(i for i, line in enumerate(lines) if re.match(r"(def|class) ", line))
+    return "".join(lines[start:])

@@ -1,0 +1,205 @@
+"""Load an answer in a fresh namespace and call it on inputs. Used by the worker and, for practice, by `check`."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import linecache
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from gradeworker import wire
+
+ANSWER_FILE = "<answer>"
+LOADING = -1
+OUTPUT_KEPT = 4096
+
+
+@dataclass
+class Job:
+    """What a worker is sent: source text and typed values; nothing in it tells what is expected."""
+
+    id: str
+    entry: str
+    source: str
+    prelude: str = ""
+    modules: dict[str, str] = field(default_factory=dict)  # name -> source of a module the answer may import
+    driver: str = ""  # source of `drive(answer, *args, **kwargs)`; empty: the answer itself is called
+    cases: list[tuple[tuple, dict]] = field(default_factory=list)
+
+    def to_bytes(self) -> bytes:
+        return wire.encode([self.id, self.entry, self.source, self.prelude, self.modules, self.driver, self.cases])
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Job:
+        return cls(*wire.decode(data, allow_build=True))
+
+
+@dataclass
+class Outcome:
+    """Of one case (or of loading, index -1): a value and the inputs afterwards, or an error."""
+
+    index: int
+    value: Any = None
+    inputs_after: Any = None
+    error: dict | None = None  # type, message, line (in the answer, from 1; 0: elsewhere), name
+    printed: str = ""
+
+    def to_bytes(self) -> bytes:
+        return wire.encode([self.index, self.value, self.inputs_after, self.error, self.printed])
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Outcome:
+        """Parse bytes of a worker. Raises :class:`wire.WireError` unless they are an outcome."""
+        parts = wire.decode(data)
+        if not (isinstance(parts, list) and len(parts) == 5 and type(parts[0]) is int):
+            raise wire.WireError("not an outcome")
+        error = parts[3]
+        if error is not None:
+            fields = {"type": str, "message": str, "line": int, "name": str}
+            if not isinstance(error, dict) or any(type(error.get(key)) is not kind for key, kind in fields.items()):
+                raise wire.WireError("not an outcome")
+        if not isinstance(parts[4], str):
+            raise wire.WireError("not an outcome")
+        return cls(*parts)
+
+
+def run(job: Job) -> Iterator[Outcome]:
+    """Outcomes of all cases, in order.
+
+    The value of a case is turned into data only after the next case has run, so that an answer which hands
+    out one and the same buffer twice is seen to do so.
+    """
+    with _given_modules(job.modules):
+        printed = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(printed):
+                call = load(job)
+        except BaseException as error:
+            _reraise_interrupt(error)
+            yield Outcome(LOADING, error=describe(error), printed=printed.getvalue()[:OUTPUT_KEPT])
+            return
+        pending: tuple | None = None
+        for index, case in enumerate(job.cases):
+            args, kwargs = _build(wire.clone(case, allow_build=True))
+            value, failure, printed = None, None, io.StringIO()
+            try:
+                with contextlib.redirect_stdout(printed):
+                    value = call(*args, **kwargs)
+                    if isinstance(value, types.GeneratorType):
+                        value = list(value)
+            except BaseException as error:
+                _reraise_interrupt(error)
+                failure = describe(error)
+            after = wire.clone((_plain(args), _plain(kwargs)))
+            if pending:
+                yield _outcome(*pending)
+            pending = (index, value, after, failure, printed.getvalue()[:OUTPUT_KEPT])
+        if pending:
+            yield _outcome(*pending)
+
+
+def load(job: Job) -> Any:
+    """Run prelude and answer in a fresh namespace; return what the cases call.
+
+    Raises NameError when the answer does not define ``job.entry``.
+    """
+    namespace: dict[str, Any] = {"__name__": "__answer__"}
+    exec(compile(job.prelude, "<given>", "exec"), namespace)
+    linecache.cache[ANSWER_FILE] = (len(job.source), None, job.source.splitlines(True), ANSWER_FILE)
+    given = namespace.get(job.entry)
+    exec(compile(job.source, ANSWER_FILE, "exec"), namespace)
+    if job.entry not in namespace or namespace[job.entry] is given:
+        raise NameError(f"the cell does not define {job.entry}", name=job.entry)
+    answer = namespace[job.entry]
+    if not job.driver:
+        return answer
+    driver: dict[str, Any] = {"__name__": "__driver__"}
+    exec(compile(job.prelude, "<given>", "exec"), driver)
+    exec(compile(job.driver, "<driver>", "exec"), driver)
+    drive = driver["drive"]
+    return lambda *args, **kwargs: drive(answer, *args, **kwargs)
+
+
+def describe(error: BaseException) -> dict:
+    """The error as data: type, message, line in the answer where it happened, missing name."""
+    line = 0
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == ANSWER_FILE:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    if isinstance(error, SyntaxError) and error.filename == ANSWER_FILE:
+        line = error.lineno or 0
+    try:
+        message = str(error)[:1000]
+    except BaseException:
+        message = ""
+    name = getattr(error, "name", None) if isinstance(error, NameError) else None
+    return {"type": type(error).__name__[:100], "message": message, "line": line,
+            "name": name if type(name) is str else ""}
+
+
+def _outcome(index: int, value: Any, after: Any, failure: dict | None, printed: str) -> Outcome:
+    return Outcome(index, wire.clone(value) if failure is None else None, after, failure, printed)
+
+
+def _reraise_interrupt(error: BaseException) -> None:
+    if isinstance(error, KeyboardInterrupt):
+        raise error
+
+
+def _build(value: Any) -> Any:
+    """Replace every :class:`wire.Build` by what its module's function makes of it."""
+    if isinstance(value, wire.Build):
+        return getattr(sys.modules[value.module], value.name)(**_build(value.kwargs))
+    if isinstance(value, (list, tuple)):
+        return type(value)(_build(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _build(item) for key, item in value.items()}
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """Inputs as data; objects that were built (a model) are not compared and become None."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(_plain(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if value is None or isinstance(value, (torch.Tensor, bool, int, float, str, bytes)):
+        return value
+    return None
+
+
+@contextlib.contextmanager
+def _given_modules(modules: dict[str, str]) -> Iterator[None]:
+    """Make the given modules importable under their names, whatever is installed; undo it afterwards."""
+    names = [*dict.fromkeys(parent for name in modules for parent in _parents(name)), *modules]
+    before = {name: sys.modules.get(name) for name in names}
+    try:
+        for name in names:
+            if name in modules:
+                module = types.ModuleType(name)
+                sys.modules[name] = module
+                exec(compile(modules[name], f"<{name}>", "exec"), module.__dict__)
+            elif before[name] is None:
+                package = types.ModuleType(name)
+                package.__path__ = []
+                sys.modules[name] = package
+        yield
+    finally:
+        for name, module in before.items():
+            if module is None:
+                sys.modules.pop(name, None)
+            else:
+                sys.modules[name] = module
+
+
+def _parents(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts))]

@@ -1,0 +1,179 @@
+"""Values as bytes: a small declared encoding, safetensors for tensors, never pickle.
+
+A value is a JSON tree (null, bool, int, float, str, bytes, list, tuple, dict, tensor) followed by one
+safetensors payload that holds the tensors. What cannot be expressed becomes :class:`Opaque`, so that the
+other side can say what it got. Decoding is strict: bytes from a worker are hostile until proven dull.
+
+Layout: ``<Q`` length of the JSON, the JSON, the safetensors payload.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+import safetensors.torch
+import torch
+
+_LENGTH = struct.Struct("<Q")
+MAX_DEPTH = 32
+
+
+class WireError(ValueError):
+    """The bytes are not a value of this encoding."""
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """Stands for a value that has no encoding; carries its type's name and a short repr."""
+
+    type: str
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class OnDevice:
+    """A tensor that came back from another device than the CPU: its values, and where it lay."""
+
+    values: torch.Tensor
+    device: str
+
+
+@dataclass(frozen=True)
+class Build:
+    """An input made on the worker's side: call ``name`` of a given module with keyword arguments."""
+
+    module: str
+    name: str
+    kwargs: dict = field(default_factory=dict)
+
+
+def encode(value: Any) -> bytes:
+    """Bytes of ``value``. Never fails on an odd value: what has no encoding becomes :class:`Opaque`."""
+    tensors: dict[str, torch.Tensor] = {}
+    tree = _to_tree(value, tensors, 0)
+    head = json.dumps(tree, separators=(",", ":"), allow_nan=False).encode()
+    return _LENGTH.pack(len(head)) + head + safetensors.torch.save(tensors)
+
+
+def decode(data: bytes, allow_build: bool = False) -> Any:
+    """The value of ``data``. Raises :class:`WireError` for anything that :func:`encode` does not write."""
+    try:
+        (length,) = _LENGTH.unpack_from(data)
+        head, payload = data[8 : 8 + length], data[8 + length :]
+        if len(head) != length:
+            raise WireError("truncated")
+        tensors = safetensors.torch.load(bytes(payload))
+        return _from_tree(json.loads(head), tensors, allow_build, 0)
+    except WireError:
+        raise
+    except Exception as error:  # hostile bytes may fail in any of the parsers
+        raise WireError(f"not a value: {type(error).__name__}") from None
+
+
+def clone(value: Any, allow_build: bool = False) -> Any:
+    """A deep copy that shares no memory with ``value`` and keeps the strides of its tensors."""
+    return decode(encode(value), allow_build)
+
+
+def _to_tree(value: Any, tensors: dict[str, torch.Tensor], depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        return {"$": "opaque", "type": "nested", "text": f"more than {MAX_DEPTH} levels deep"}
+
+    def inner(item: Any) -> Any:
+        return _to_tree(item, tensors, depth + 1)
+
+    kind = type(value)
+    if value is None or kind in (bool, str):
+        return value
+    if kind is int:
+        return value if abs(value) < 2**53 else {"$": "int", "v": hex(value)}
+    if kind is float:
+        return value if math.isfinite(value) else {"$": "float", "v": repr(value)}
+    if kind is bytes:
+        return {"$": "bytes", "v": base64.b64encode(value).decode()}
+    if kind is list:
+        return [inner(item) for item in value]
+    if kind is tuple:
+        return {"$": "tuple", "v": [inner(item) for item in value]}
+    if kind is dict:
+        return {"$": "dict", "v": [[inner(key), inner(item)] for key, item in value.items()]}
+    if kind is Build:
+        return {"$": "build", "module": value.module, "name": value.name, "kwargs": inner(value.kwargs)}
+    if kind is Opaque:
+        return {"$": "opaque", "type": value.type, "text": value.text}
+    if isinstance(value, torch.Tensor):
+        return _tensor_to_tree(value, tensors)
+    return {"$": "opaque", "type": f"{kind.__module__}.{kind.__qualname__}"[:200], "text": _short_repr(value)}
+
+
+def _tensor_to_tree(value: torch.Tensor, tensors: dict[str, torch.Tensor]) -> dict:
+    # A tensor subclass could answer for itself; below this line only the plain tensor speaks.
+    with torch._C.DisableTorchFunctionSubclass():
+        try:
+            plain = torch.Tensor.detach(value).as_subclass(torch.Tensor)
+            if plain.layout is not torch.strided or plain.is_quantized or plain.device.type == "meta":
+                raise ValueError("not a dense tensor")
+            copy = torch.empty(plain.shape, dtype=plain.dtype).copy_(plain)
+            name = str(len(tensors))
+            tensors[name] = copy
+            tree = {"$": "tensor", "v": name, "device": plain.device.type}
+            if not plain.is_contiguous() and plain.numel() and 0 not in plain.stride():
+                tree["stride"] = list(plain.stride())
+            return tree
+        except Exception as error:
+            return {"$": "opaque", "type": "torch.Tensor", "text": f"{type(error).__name__}: {error}"[:200]}
+
+
+def _short_repr(value: Any) -> str:
+    try:
+        return repr(value)[:200]
+    except Exception:
+        return ""
+
+
+def _from_tree(tree: Any, tensors: dict[str, torch.Tensor], allow_build: bool, depth: int) -> Any:
+    if depth > 2 * MAX_DEPTH + 4:
+        raise WireError("too deep")
+
+    def inner(item: Any) -> Any:
+        return _from_tree(item, tensors, allow_build, depth + 1)
+
+    if tree is None or type(tree) in (bool, int, float, str):
+        return tree
+    if type(tree) is list:
+        return [inner(item) for item in tree]
+    if type(tree) is not dict:
+        raise WireError("unknown node")
+    tag = tree.get("$")
+    if tag == "tensor":
+        tensor = tensors[tree["v"]]
+        if "stride" in tree:
+            tensor = _with_stride(tensor, tree["stride"])
+        return tensor if tree["device"] == "cpu" else OnDevice(tensor, str(tree["device"])[:20])
+    if tag == "tuple":
+        return tuple(inner(item) for item in tree["v"])
+    if tag == "dict":
+        return {inner(key): inner(item) for key, item in tree["v"]}
+    if tag == "int":
+        return int(tree["v"], 16)
+    if tag == "float":
+        return float(tree["v"])
+    if tag == "bytes":
+        return base64.b64decode(tree["v"])
+    if tag == "opaque":
+        return Opaque(str(tree["type"])[:200], str(tree["text"])[:200])
+    if tag == "build" and allow_build:
+        return Build(str(tree["module"]), str(tree["name"]), inner(tree["kwargs"]))
+    raise WireError(f"unknown tag {tag!r}")
+
+
+def _with_stride(tensor: torch.Tensor, stride: list[int]) -> torch.Tensor:
+    extent = sum((size - 1) * step for size, step in zip(tensor.shape, stride)) + 1
+    if len(stride) != tensor.dim() or min(stride) < 1 or extent > 64 * tensor.numel() + 4096:
+        raise WireError("odd strides")
+    return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype).copy_(tensor)
