@@ -7,8 +7,8 @@ A solution file is a jupytext percent script. Its cells:
     # %% key="race" role="given"                                code the learner is given
     # %% [markdown] key="intro"                                 prose
 
-``course build`` puts the import cell in front, a line of facts below each task's heading, a check cell below every answer (and a try-in-model cell where the
-exercise has one), and writes
+``course build`` puts the import cell in front, a line of facts below each task's heading, a check cell below every
+answer (and a try-in-model cell where the exercise has one), and writes
 
     exercises/NN_topic.ipynb    solutions cut out, pristine
     solutions/NN_topic.ipynb    complete and executed; only check cells keep their output

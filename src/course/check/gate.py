@@ -6,8 +6,9 @@ import ast
 from dataclasses import dataclass
 
 ALLOWED_IMPORTS = {
-    "torch", "math", "numpy", "collections", "typing", "dataclasses", "itertools", "functools", "heapq", "re",
-    "regex", "operator", "bisect", "string", "unicodedata", "triton", "enum", "abc", "__future__", "copy", "statistics", "random",
+    "__future__", "abc", "bisect", "collections", "copy", "dataclasses", "enum", "functools", "heapq", "itertools",
+    "math", "numpy", "operator", "random", "re", "regex", "statistics", "string", "torch", "triton", "typing",
+    "unicodedata",
 }
 # Names that reach around the language: no exercise needs them, every cheat does.
 FORBIDDEN_NAMES = {

@@ -1,0 +1,69 @@
+# Everything the course needs, from a fresh clone. `make` alone lists the targets.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+BOOK   := _build/html/index.html
+NBVAL  := --nbval --nbval-current-env --nbval-cell-timeout 300 --color=no -p no:cacheprovider
+
+.DEFAULT_GOAL := help
+.PHONY: help book lab test test-full lint unit notebooks browser grade clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+$(STAMP): requirements.txt pyproject.toml
+	@echo "== installing into $(VENV) (only when requirements.txt or pyproject.toml changed)"
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
+	  { echo "Python 3.11, 3.12 or 3.13 is needed: make PYTHON=python3.11 ..."; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+book: $(STAMP)  ## build the book on the real model
+	@echo "== building the book (chapters run a real language model; a few minutes)"
+	@rm -rf _build
+	@OMP_NUM_THREADS=2 $(BIN)/jupyter-book build book --config _config.yml -W -n --keep-going -q
+	@echo "== done. Open it in a browser:  file://$(CURDIR)/$(BOOK)"
+
+lab: $(STAMP)  ## copy missing exercises to exercises/work and open JupyterLab there
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[lab]'
+	@$(BIN)/course start
+	@cd exercises/work && ../../$(BIN)/jupyter lab
+
+lint: $(STAMP)
+	@echo "== lint"
+	@$(BIN)/ruff check .
+
+unit: $(STAMP)
+	@echo "== unit tests"
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist loadfile -m "not browser and not slow" tests
+
+notebooks: $(STAMP)
+	@echo "== notebooks agree with their sources"
+	@$(BIN)/course build --check
+	@echo "== every checker is proved"
+	@$(BIN)/course proof
+	@echo "== solutions pass under nbval"
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -q $(NBVAL) -n 2 --dist loadfile solutions
+
+$(BOOK):
+	@$(MAKE) --no-print-directory book
+
+browser: $(STAMP) $(BOOK)
+	@echo "== the book in a real browser"
+	@$(BIN)/pytest -q -m browser tests
+
+test: lint unit notebooks browser  ## everything CI checks
+
+test-full: $(STAMP) $(BOOK) lint notebooks  ## the long form
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist loadfile tests
+
+grade: $(STAMP)  ## grade notebooks: make grade PATHS="folder or notebook"
+	@test -n "$(PATHS)" || { echo 'say what to grade: make grade PATHS=exercises/work'; exit 2; }
+	@$(BIN)/course grade $(PATHS)
+
+clean:  ## remove what was built; your answers in exercises/work stay
+	rm -rf _build .pytest_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -exec rm -rf {} +
