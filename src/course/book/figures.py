@@ -50,7 +50,7 @@ _SENTINELS = {
 }
 COLORS = SimpleNamespace(**_SENTINELS)
 _SLIM = 336  # units wide: what a drawing gets on a phone of 390 pixels
-_WIDE_PT, _NARROW_PT = 10.5, 9.5
+_WIDE_PT, _NARROW_PT = 10.5, 10
 _MIN_PT = MIN_FONT * 72 / 96
 
 
@@ -102,7 +102,8 @@ def _themed(svg: str, alt: str) -> str:
         raise ValueError(
             "the figure holds a raster image, whose colours cannot follow the theme; use heatmap()"
         )
-    sizes = re.findall(r"font(?:-size)?: (?:[a-z0-9]+ )*?([\d.]+)px", svg)
+    # Text elements only: the exponent in a formula is a tspan, and may be smaller than its base.
+    sizes = re.findall(r"<text[^>]*?font(?:-size)?: (?:[a-z0-9]+ )*?([\d.]+)px", svg)
     small = sorted({float(size) for size in sizes if float(size) < _MIN_PT})
     if small:
         raise ValueError(
