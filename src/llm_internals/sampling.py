@@ -9,9 +9,7 @@ from . import ops
 
 
 @ops.register("sample", "torch")
-def sample(
-    logits: Tensor, temperature: float = 0.0, generators: Sequence[torch.Generator] | None = None
-) -> Tensor:
+def sample(logits: Tensor, temperature: float = 0.0, generators: Sequence[torch.Generator] | None = None) -> Tensor:
     """Choose one token per row. logits: [R, V] -> [R] token ids.
 
     Temperature 0 takes the largest logit. Above, token i is drawn with probability softmax(logits / T)[i]:
@@ -27,7 +25,5 @@ def sample(
         raise ValueError("sampling needs one torch.Generator per row of logits")
     probabilities = torch.softmax(logits.float() / temperature, dim=-1)
     arrivals = [torch.empty(logits.shape[-1]).exponential_(generator=g) for g in generators]
-    arrivals = (
-        torch.stack(arrivals).to(logits.device).clamp_min(1e-30)
-    )  # a clock at exactly 0 would divide by it
+    arrivals = torch.stack(arrivals).to(logits.device).clamp_min(1e-30)  # a clock at exactly 0 would divide by it
     return (probabilities / arrivals).argmax(dim=-1)

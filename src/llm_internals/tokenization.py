@@ -101,8 +101,7 @@ def merge(pieces: Sequence[bytes], ranks: Mapping[Pair, int]) -> list[bytes]:
 
 
 def merge_long(pieces: Sequence[bytes], ranks: Mapping[Pair, int]) -> list[bytes]:
-    """The fast twin of `merge`: n log n for a word of n pieces, so that a long run without a space cannot
-    hang.
+    """The fast twin of `merge`: n log n for n pieces, so that a long run without a space cannot hang.
 
     Candidate merges wait in a heap by (rank, place). Pieces form a linked list; a candidate is stale, and is
     dropped, when one of its two pieces has been merged since.
@@ -147,41 +146,51 @@ def train_bpe(text: str, vocab_size: int, split: Splitter = split_words, min_cou
     if vocab_size < 256:
         raise ValueError(f"vocab_size must be at least 256, one token per byte; got {vocab_size}")
     age = {piece: i for i, piece in enumerate(BYTE_ORDER)}
-    words = [(_as_bytes(word), count) for word, count in Counter(split(text)).items()]
-    counts: Counter[Pair] = Counter()
-    holders: dict[Pair, set[int]] = defaultdict(set)
-    for index, (pieces, count) in enumerate(words):
-        for pair in pairwise(pieces):
-            counts[pair] += count
-            holders[pair].add(index)
-    heap = [(-count, age[a], age[b], (a, b)) for (a, b), count in counts.items()]
+    words = _WordCounts(text, split)
+    heap = [(-count, age[a], age[b], (a, b)) for (a, b), count in words.pair_counts.items()]
     heapq.heapify(heap)
-
     merges: list[Pair] = []
     while heap and len(merges) < vocab_size - 256:
         negative_count, _, _, best = heapq.heappop(heap)
-        if counts[best] != -negative_count:
+        if words.pair_counts[best] != -negative_count:
             continue  # an old entry: the count has changed since, and was offered again
-        if counts[best] < min_count:
+        if words.pair_counts[best] < min_count:
             break
         merges.append(best)
         age[best[0] + best[1]] = len(age)
-        changed: set[Pair] = set()
-        for index in holders.pop(best):
-            pieces, count = words[index]
-            merged = _merge_everywhere(pieces, best)
-            for pair in pairwise(pieces):
-                counts[pair] -= count
-                changed.add(pair)
-            for pair in pairwise(merged):
-                counts[pair] += count
-                holders[pair].add(index)
-                changed.add(pair)
-            words[index] = (merged, count)
-        for a, b in changed:
-            if counts[a, b] > 0:
-                heapq.heappush(heap, (-counts[a, b], age[a], age[b], (a, b)))
+        for a, b in words.merge(best):
+            heapq.heappush(heap, (-words.pair_counts[a, b], age[a], age[b], (a, b)))
     return merges
+
+
+class _WordCounts:
+    """The different words of a text as pieces, how often each pair of neighbours occurs, and where."""
+
+    def __init__(self, text: str, split: Splitter):
+        self.words = [(_as_bytes(word), count) for word, count in Counter(split(text)).items()]
+        self.pair_counts: Counter[Pair] = Counter()
+        self.holders: dict[Pair, set[int]] = defaultdict(set)  # pair -> the words that hold it, or did
+        for index in range(len(self.words)):
+            self._add(index, +1)
+
+    def merge(self, pair: Pair) -> set[Pair]:
+        """Join a pair wherever it occurs; returns the pairs whose counts have changed and are not 0."""
+        changed: set[Pair] = set()
+        for index in self.holders.pop(pair):
+            changed |= self._add(index, -1)
+            pieces, count = self.words[index]
+            self.words[index] = (_merge_everywhere(pieces, pair), count)
+            changed |= self._add(index, +1)
+        return {other for other in changed if self.pair_counts[other] > 0}
+
+    def _add(self, index: int, sign: int) -> set[Pair]:
+        """Count a word's pairs in (+1) or out (-1)."""
+        pieces, count = self.words[index]
+        for pair in pairwise(pieces):
+            self.pair_counts[pair] += sign * count
+            if sign > 0:
+                self.holders[pair].add(index)
+        return set(pairwise(pieces))
 
 
 def _merge_everywhere(pieces: Sequence[bytes], pair: Pair) -> list[bytes]:
@@ -273,9 +282,7 @@ class Tokenizer:
         self._encode_short = lru_cache(maxsize=1 << 16)(self._encode_word)
 
     @classmethod
-    def from_merges(
-        cls, merges: Sequence[Pair], special_tokens: Sequence[str] = (), **options
-    ) -> "Tokenizer":
+    def from_merges(cls, merges: Sequence[Pair], special_tokens: Sequence[str] = (), **options) -> "Tokenizer":
         """Number the tokens as HF does: special tokens, the 256 bytes in GPT-2's order, the merges."""
         pieces = [*BYTE_ORDER, *(left + right for left, right in merges)]
         vocab = {piece: len(special_tokens) + i for i, piece in enumerate(pieces)}

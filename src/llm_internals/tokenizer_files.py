@@ -16,9 +16,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     _require(spec.get("normalizer") is None, "a normalizer")
     special_tokens = {token["content"]: token["id"] for token in spec.get("added_tokens", [])}
     _require(
-        not any(
-            t.get("lstrip") or t.get("rstrip") or t.get("single_word") for t in spec.get("added_tokens", [])
-        ),
+        not any(t.get("lstrip") or t.get("rstrip") or t.get("single_word") for t in spec.get("added_tokens", [])),
         "added tokens that strip white space",
     )
     vocab = {from_printable(s): i for s, i in model["vocab"].items() if s not in special_tokens}

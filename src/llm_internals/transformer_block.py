@@ -116,9 +116,7 @@ def attention_weights(q: Tensor, k: Tensor, scale: float, window: int | None = N
     return scores.masked_fill(~visible, -math.inf).softmax(dim=-1)
 
 
-def attention_from_scratch(
-    q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None = None
-) -> Tensor:
+def attention_from_scratch(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None = None) -> Tensor:
     """Causal grouped-query attention, step by step: weights, then a weighted mean of the values.
 
     q: [Tq, Hq, D], k and v: [Tk, Hkv, D] -> [Tq, Hq, D]. Query head h reads key/value head h // (Hq / Hkv).

@@ -190,9 +190,7 @@ def test_truncate_and_go_on(small_llama):
 def test_a_full_cache_says_so_and_keeps_what_it_has(small_llama):
     cache = KVCache.for_model(small_llama, 4)
     small_llama(torch.tensor([1, 2, 3]), cache)
-    with pytest.raises(
-        ValueError, match=r"room for 4 tokens, holds 3, and 2 more came; make it with capacity=5"
-    ):
+    with pytest.raises(ValueError, match=r"room for 4 tokens, holds 3, and 2 more came; make it with capacity=5"):
         small_llama(torch.tensor([4, 5]), cache)
     assert cache.seq_len == 3
     got = small_llama(torch.tensor([4]), cache)

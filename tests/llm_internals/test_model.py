@@ -16,9 +16,7 @@ LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
-TEXT = (
-    "The capital of France is Paris. It lies on the river Seine, and 2 million people live there.\n\nQ: Why?"
-)
+TEXT = "The capital of France is Paris. It lies on the river Seine, and 2 million people live there.\n\nQ: Why?"
 
 
 @pytest.mark.parametrize(
@@ -81,9 +79,7 @@ def test_the_answer_is_paris(smollm2):
 
 def test_explicit_positions_only_matter_by_distance(small_llama):
     ids = torch.arange(10)
-    torch.testing.assert_close(
-        small_llama(ids), small_llama(ids, positions=torch.arange(10) + 37), atol=1e-4, rtol=0
-    )
+    torch.testing.assert_close(small_llama(ids), small_llama(ids, positions=torch.arange(10) + 37), atol=1e-4, rtol=0)
     assert (small_llama(ids) - small_llama(ids, positions=torch.arange(10) * 3)).abs().max() > 1e-2
 
 
@@ -92,9 +88,7 @@ def test_later_tokens_never_change_earlier_logits(small_llama):
     torch.testing.assert_close(small_llama(a)[:3], small_llama(b)[:3])
 
 
-@pytest.mark.parametrize(
-    "bad", [torch.tensor([[1, 2]]), torch.tensor([]), torch.tensor([1.0]), torch.tensor(3)]
-)
+@pytest.mark.parametrize("bad", [torch.tensor([[1, 2]]), torch.tensor([]), torch.tensor([1.0]), torch.tensor(3)])
 def test_input_ids_must_be_packed_integers(small_llama, bad):
     with pytest.raises(ValueError, match="non-empty 1-D integer tensor"):
         small_llama(bad)
@@ -108,7 +102,5 @@ def test_positions_must_match(small_llama):
 def test_wrong_or_missing_weights_are_named(small_llama):
     with pytest.raises(ValueError, match=r"no tensor 'model.embed_tokens.weight'"):
         Llama(small_llama.config, {})
-    with pytest.raises(
-        ValueError, match=r"embed_tokens.weight has shape \[2, 3\], the config asks for \[97, 48\]"
-    ):
+    with pytest.raises(ValueError, match=r"embed_tokens.weight has shape \[2, 3\], the config asks for \[97, 48\]"):
         Llama(small_llama.config, {"model.embed_tokens.weight": torch.zeros(2, 3)})

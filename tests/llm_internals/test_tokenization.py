@@ -68,9 +68,7 @@ def hf():
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     hf.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
     hf.decoder = decoders.ByteLevel()
-    hf.add_special_tokens(
-        [AddedToken(t["content"], special=True, normalized=False) for t in spec["added_tokens"]]
-    )
+    hf.add_special_tokens([AddedToken(t["content"], special=True, normalized=False) for t in spec["added_tokens"]])
     return hf
 
 

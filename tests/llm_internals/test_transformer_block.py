@@ -47,9 +47,7 @@ def test_attention_equals_loops(attention, tq, tk, hq, hkv, d, window):
     q = q * 4  # a peaked softmax
     got = attention(q, k, v, d**-0.5, window)
     assert got.shape == q.shape
-    torch.testing.assert_close(
-        got.double(), attention_by_loops(q, k, v, d**-0.5, window), atol=1e-5, rtol=1e-5
-    )
+    torch.testing.assert_close(got.double(), attention_by_loops(q, k, v, d**-0.5, window), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -171,9 +169,7 @@ def test_llama3_rope_scaling_by_the_published_rule():
     for f, got in zip(plain.double(), scaled.double()):
         wavelength = 2 * math.pi / f
         smooth = (8192 / wavelength - 1.0) / 3.0
-        expected = (
-            f if wavelength < 2048 else f / 8 if wavelength > 8192 else (1 - smooth) * f / 8 + smooth * f
-        )
+        expected = f if wavelength < 2048 else f / 8 if wavelength > 8192 else (1 - smooth) * f / 8 + smooth * f
         assert got == pytest.approx(float(expected), rel=1e-5)
     assert (scaled == plain).any()
     assert torch.isclose(scaled, plain / 8).any()
