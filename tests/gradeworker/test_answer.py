@@ -1,4 +1,5 @@
 import torch
+
 from gradeworker.answer import LOADING, Job, Outcome, run
 from gradeworker.wire import Build
 

@@ -67,10 +67,11 @@ def _read_bytes(path: Path) -> bytes:
         raise Unreadable("there is no such file") from None
     except OSError as error:
         raise Unreadable(f"the file cannot be opened ({error.strerror}): links are not followed") from None
+    facts = os.fstat(fd)
+    if not stat.S_ISREG(facts.st_mode):
+        os.close(fd)
+        raise Unreadable("this is not a regular file")
     with os.fdopen(fd, "rb") as stream:
-        facts = os.fstat(stream.fileno())
-        if not stat.S_ISREG(facts.st_mode):
-            raise Unreadable("this is not a regular file")
         if facts.st_size > MAX_BYTES:
             size = f"{facts.st_size / 1e6:.0f} MB"
             raise Unreadable(f"the file has {size}, more than 50: clear its outputs and save again")

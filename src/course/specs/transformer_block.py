@@ -60,7 +60,7 @@ RMS_NORM = Exercise(
     minutes=10,
     tolerance=Tolerance(c=8.0, K=24),
     denied=("rms_norm", "RMSNorm", "layer_norm"),
-    # in_model=_rms_norm_in_model,
+    in_model=_rms_norm_in_model,
 )
 
 

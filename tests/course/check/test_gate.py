@@ -1,0 +1,73 @@
+import pytest
+
+from course.check import gate
+
+DENIED = ("softmax", "rms_norm", "scaled_dot_product_attention")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import torch\ndef f(x):\n    return torch.softmax(x, -1)",
+        "def f(x):\n    return x.softmax(-1)",
+        "def f(x):\n    return F.softmax(x, -1)",
+        "from torch.nn.functional import softmax as s\ndef f(x):\n    return s(x, -1)",
+        "def f(x):\n    return getattr(torch, 'softmax')(x, -1)",
+        "def f(x):\n    return getattr(torch, 'soft' + 'max')(x, -1)",
+        "def f(x):\n    return torch.ops.aten._softmax(x, -1, False)",
+        "def f(x):\n    return torch._softmax(x, -1, False)",
+        "import torch.nn.functional as G\nf = G.scaled_dot_product_attention",
+    ],
+)
+def test_denied_calls_are_seen(source):
+    assert gate.inspect(source, DENIED)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import os",
+        "import subprocess as s",
+        "from course.specs import exercise",
+        "from llm_internals import ops",
+        "import torch.utils.cpp_extension",
+        "from torch import load",
+        "x = torch.load('f')",
+        "x = open('f')",
+        "eval('1')",
+        "().__class__.__bases__",
+        "x.__globals__",
+        "__builtins__",
+        "get_ipython()",
+        "from . import x",
+        "setattr(x, name, 1)",
+    ],
+)
+def test_what_no_answer_needs_is_refused(source):
+    (first, *_) = gate.inspect(source)
+    assert first.kind == "policy"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import math\nimport torch\n\ndef f(x):\n    return torch.exp(x - x.amax(-1, keepdim=True))",
+        "from collections import Counter\nclass C:\n    def __init__(self):\n        self.n = 0\n"
+        "    def __len__(self):\n        return self.n",
+        "def my_softmax(x):\n    return x",
+        "from course.given.kv_cache import TinyLlama",
+        "def f(x):\n    x[...] = 0\n    return x.view(-1)[:, None]",
+        "def f(s):\n    'softmax in a docstring is no call'\n    return s.encode()",
+    ],
+)
+def test_honest_answers_pass(source):
+    assert gate.inspect(source, DENIED, ("kv_cache",)) == []
+
+
+def test_findings_name_their_line():
+    assert gate.inspect("x = 1\n\nimport os\n")[0].line == 3
+
+
+@pytest.mark.parametrize("source", ["def f(:\n  pass", "(" * 500, "x = '\0'", "%%bash\nls", "!ls"])
+def test_what_is_not_python_is_said_to_be_so(source):
+    assert gate.inspect(source)[0].kind == "syntax"
