@@ -7,7 +7,8 @@ on, and says by name what has changed; `install()` calls it before it repairs an
 triton.runtime.interpreter
     InterpreterBuilder     create_masked_load, create_masked_store, create_atomic_rmw, create_atomic_cas,
                            create_dot, cast_impl, create_fp_to_fp, binary_op, unary_op, ternary_op,
-                           create_fma, create_histogram, create_assert, set_grid_idx;
+                           create_minnumf, create_maxnumf, create_fma, create_histogram, create_assert,
+                           set_grid_idx, set_grid_dim;
                            get_bf16 is added where it is missing (3.6)
     interpreter_builder    .grid_dim, .grid_idx, .options
     TensorHandle           (data, dtype)
@@ -70,6 +71,8 @@ PRIVATE_NAMES = (
     Name(_I, f"{_B}.binary_op", ("self", "lhs", "rhs", "op")),
     Name(_I, f"{_B}.unary_op", ("self", "arg", "op")),
     Name(_I, f"{_B}.ternary_op", ("self", "lhs", "rhs", "other", "op")),
+    Name(_I, f"{_B}.create_minnumf", ("self", "lhs", "rhs")),
+    Name(_I, f"{_B}.create_maxnumf", ("self", "lhs", "rhs")),
     Name(_I, f"{_B}.create_fma", ("self", "x", "y", "z")),
     Name(_I, f"{_B}.create_histogram", ("self", "data", "bins", "mask")),
     Name(_I, f"{_B}.create_assert", ("self", "condition", "message")),

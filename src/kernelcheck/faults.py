@@ -78,9 +78,7 @@ class KernelFault(RuntimeError):
     def _story(self) -> str:
         where = ""
         if self.kernel:
-            called = (
-                f"{self.function} (called by {self.kernel})" if self.function != self.kernel else self.kernel
-            )
+            called = f"{self.function} (called by {self.kernel})" if self.function != self.kernel else self.kernel
             where = f" in {called}" + (f", line {self.line}" if self.line else "")
         if self.program_id is not None:
             where += f", program {self.program_id}"

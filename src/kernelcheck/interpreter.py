@@ -281,9 +281,7 @@ def _histogram(original):
         valid = (data.data >= 0) & (data.data < bins)
         if mask is not None:
             valid &= np.asarray(mask.data).astype(bool)
-        return _handle(
-            np.bincount(data.data[valid].astype(np.int64), minlength=bins).astype(np.int32), tl.int32
-        )
+        return _handle(np.bincount(data.data[valid].astype(np.int64), minlength=bins).astype(np.int32), tl.int32)
 
     return create_histogram
 
@@ -377,16 +375,11 @@ def _generic_scan(original):
         arrays = [np.moveaxis(t.handle.data, self.axis, 0) for t in input]
         step = 1
         while step < arrays[0].shape[0]:
-            before = [
-                np.concatenate([a[:step], a[:-step]]) for a in arrays
-            ]  # a tile's shape stays a power of two
+            before = [np.concatenate([a[:step], a[:-step]]) for a in arrays]  # a tile's shape stays a power of two
             merged = _combine(self, before, arrays, dtypes)
             arrays = [np.concatenate([a[:step], m[step:]]) for a, m in zip(arrays, merged)]
             step *= 2
-        return [
-            self.to_tensor(np.ascontiguousarray(np.moveaxis(a, 0, self.axis)), t)
-            for a, t in zip(arrays, dtypes)
-        ]
+        return [self.to_tensor(np.ascontiguousarray(np.moveaxis(a, 0, self.axis)), t) for a, t in zip(arrays, dtypes)]
 
     return generic_scan
 
@@ -583,15 +576,9 @@ def _say_where(error, function, program_id) -> None:
     cause = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
-    lines = [
-        f.lineno
-        for f in traceback.extract_tb(cause.__traceback__)
-        if f.filename == function.__code__.co_filename
-    ]
+    lines = [f.lineno for f in traceback.extract_tb(cause.__traceback__) if f.filename == function.__code__.co_filename]
     if lines:
-        place = Place(
-            function.__name__, function.__name__, function.__code__.co_filename, lines[-1], program_id
-        )
+        place = Place(function.__name__, function.__name__, function.__code__.co_filename, lines[-1], program_id)
         error.add_note(f"in {place.kernel}, line {place.line}, program {place.program_id}: {place.source}")
 
 
@@ -709,9 +696,7 @@ class _Logic(ast.NodeTransformer):
         node = self.generic_visit(node)
         if not isinstance(node.op, ast.Not):
             return node
-        call = ast.Call(
-            func=ast.Name(id="_kernelcheck_not", ctx=ast.Load()), args=[node.operand], keywords=[]
-        )
+        call = ast.Call(func=ast.Name(id="_kernelcheck_not", ctx=ast.Load()), args=[node.operand], keywords=[])
         return ast.copy_location(call, node)
 
 
@@ -770,4 +755,4 @@ def _or(original):
 
 @_repairs("_kernelcheck_not")
 def _not(original):
-    return lambda value: value.logical_not() if _tensor_like(value) else not value
+    return lambda value: value.__not__() if _tensor_like(value) else not value

@@ -7,7 +7,6 @@
 A run belongs to the thread that opened it. Blocks may be nested: the inner one sees the launches inside it.
 """
 
-import bisect
 import contextlib
 import inspect
 import os
@@ -18,31 +17,20 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import _triton, faults, floats, interpreter, traffic
+from . import _triton, faults, floats, interpreter, memory, races, traffic, values
 from .faults import KernelFault, Place
-from .memory import WINDOW_BITS, Argument, Elements, Region, Shadow, distinct, make_region, window_base
-from .traffic import ATOMIC, LOAD, STORE
+from .memory import FIRST_WINDOW, WINDOW_BITS, Argument, Region, Shadow, distinct, make_region, window_base
+from .races import Races
+from .traffic import ATOMIC, LOAD, STORE, Traffic
+from .values import Values
 
+_OURS = (_triton, faults, floats, interpreter, memory, races, traffic, values)
+_INFRASTRUCTURE = {__file__, *(module.__file__ for module in _OURS)}
 _OUT_OF_BOUNDS = (faults.OUT_OF_BOUNDS_LOAD, faults.OUT_OF_BOUNDS_STORE, faults.OUT_OF_BOUNDS_ATOMIC)
-
-# Poison is a NaN that no arithmetic makes by itself: the seven top bits of its significand are 0x6D, and they
-# survive conversion between fp64, fp32, fp16 and bf16. (Mask of the bits compared, poison) by dtype.
-_TOP = 0x6D
-POISON_BITS = {
-    "fp64": (0x7FFFE00000000000, 0x7FF0000000000000 | _TOP << 45),
-    "fp32": (0x7FFF0000, 0x7F800000 | _TOP << 16),
-    "fp16": (0x7FF8, 0x7C00 | _TOP << 3),
-    "bf16": (0x7FFF, 0x7F80 | _TOP),
-    "fp8e4nv": (0x7F, 0x7F),
-    "fp8e5": (0x7F, 0x7F),
-}
-_INFRASTRUCTURE = {
-    module.__file__ for module in (sys.modules[__name__], interpreter, floats, traffic, faults, _triton)
-}
 _is_kernel_code: dict[object, bool] = {}
 
 
-class Trace(traffic.Traffic):
+class Trace(Traffic, Races, Values):
     """One checked run: the rules it applies, and what it saw. Read-outs: see traffic.Traffic.
 
     faults: those that did not stop the run (`bounds="log"`, `races="log"`).
@@ -165,9 +153,7 @@ class Trace(traffic.Traffic):
         for argument, lanes, elements in self._access(LOAD, pointers, mask, full, np_dtype.itemsize):
             region, shadow = argument.region, argument.region.shadow
             if region.item != np_dtype.itemsize:
-                found = shadow.view(np_dtype.itemsize)[
-                    self._other_width(argument, pointers, lanes, np_dtype.itemsize)
-                ]
+                found = shadow.view(np_dtype.itemsize)[self._other_width(argument, pointers, lanes, np_dtype.itemsize)]
             elif lanes is None and elements.in_order and isinstance(elements.index, slice):
                 found = shadow.values[elements.shifted(region.start)]
             else:
@@ -206,22 +192,8 @@ class Trace(traffic.Traffic):
             if not relaxed:
                 self._synchronise(argument.region.shadow, elements.shifted(argument.region.start))
             where = slice(None) if lanes is None else lanes
-            real[where] = (pointers[where].astype(np.int64) - argument.base + argument.region.address).astype(
-                np.uint64
-            )
+            real[where] = (pointers[where].astype(np.int64) - argument.base + argument.region.address).astype(np.uint64)
         return real
-
-    def _fill(self, shape, np_dtype, dtype: str) -> np.ndarray:
-        """What masked lanes without `other` hold: undefined on a GPU, so poison here, or zeros if it is off."""
-        if not self.poison:
-            return np.zeros(shape, np_dtype)
-        if dtype in POISON_BITS:
-            return np.full(shape, POISON_BITS[dtype][1], f"u{np_dtype.itemsize}").view(np_dtype)
-        if np_dtype.kind == "b":
-            return np.ones(shape, bool)
-        return np.full(
-            shape, np.iinfo(np_dtype).max - (0x25 if np_dtype.itemsize > 1 else 0x25 & 0x1F), np_dtype
-        )
 
     def _access(self, kind: int, pointers, mask, full: bool, item: int, value=None):
         """Check one access, count it, and yield (argument, lanes or None for all, distinct elements) of each tensor.
@@ -249,7 +221,7 @@ class Trace(traffic.Traffic):
 
     def _owner(self, pointer: int) -> Argument | None:
         """The argument in whose window the pointer lies; for a real address, the tensor that has it."""
-        index = (pointer >> WINDOW_BITS) - 4
+        index = (pointer >> WINDOW_BITS) - FIRST_WINDOW
         if 0 <= index < len(self._arguments):
             return self._arguments[index]
         for region in self.regions:
@@ -280,7 +252,10 @@ class Trace(traffic.Traffic):
         count = f"{outside.size} of {int(lanes.sum())} active lanes"
         if bad.any():
             valid = f"valid: 0 to {region.extent - 1}" if region.extent else "the tensor is empty"
-            problem = f"{argument.name}, shape {list(region.shape)}: {count} outside; the first {verb} element {outside[0]} ({valid})"
+            problem = (
+                f"{argument.name}, shape {list(region.shape)}: {count} outside; "
+                f"the first {verb} element {outside[0]} ({valid})"
+            )
         else:
             problem = (
                 f"{argument.name}, shape {list(region.shape)}, strides {list(region.stride)}: {count} in the padding "
@@ -307,9 +282,7 @@ class Trace(traffic.Traffic):
             f"a {verb} of {pointers.size} lanes through an address that belongs to no tensor of this launch "
             "(tensors behind a table of pointers: checked(names={'w0': w0}))"
         )
-        raise KernelFault(
-            faults.WILD_POINTER, problem, place=self._place(), lanes=pointers.size, active=pointers.size
-        )
+        raise KernelFault(faults.WILD_POINTER, problem, place=self._place(), lanes=pointers.size, active=pointers.size)
 
     @staticmethod
     def _elements(argument: Argument, pointers, lanes) -> np.ndarray:
@@ -353,296 +326,6 @@ class Trace(traffic.Traffic):
         else:
             self._note_atomic(argument, shadow, index)
         return argument, lanes, elements
-
-    # ---- history of the elements, and races
-
-    def _others(self, steps: np.ndarray) -> np.ndarray:
-        """Which of these steps another program of this launch took."""
-        return (steps >= self._launch_start) & (steps < self._program_start)
-
-    def _note_load(self, argument: Argument, shadow: Shadow, index) -> None:
-        writer = shadow.writer[index]
-        if shadow.fresh and not writer.all():
-            self._uninitialised(argument, index, writer)
-        if self.races != "ignore":
-            if writer.max() >= self._launch_start and (clash := self._others(writer)).any():
-                self._race(
-                    faults.RACE_READ_WRITE,
-                    argument,
-                    index,
-                    clash,
-                    writer,
-                    "reads {e}, which {o} writes in the same launch",
-                )
-            reader = shadow.reader[index]
-            shadow.reader[index] = np.where(reader < self._launch_start, self._step, reader)
-        shadow.ever_read[index] = True
-
-    def _note_store(
-        self, argument: Argument, shadow: Shadow, index, touched, elements: Elements, value
-    ) -> None:
-        if self.races != "ignore":
-            if value is not None and touched.size != elements.count:
-                self._check_lanes(argument, touched, np.ascontiguousarray(value).reshape(-1))
-            writer, reader = shadow.writer[index], shadow.reader[index]
-            written = self._others(writer)
-            read = self._others(reader)
-            if written.any() or read.any():
-                changed = self._changes(shadow, argument.region, touched, elements, value)
-                self._race(
-                    faults.RACE_WRITE_WRITE,
-                    argument,
-                    index,
-                    written & changed,
-                    writer,
-                    "writes {e}, which {o} writes in the same launch with another value",
-                )
-                self._race(
-                    faults.RACE_READ_WRITE,
-                    argument,
-                    index,
-                    read & changed,
-                    reader,
-                    "writes {e}, which {o} reads in the same launch",
-                )
-        shadow.writer[index] = self._step
-        shadow.atomic[index] = False
-
-    def _note_atomic(self, argument: Argument, shadow: Shadow, index) -> None:
-        if self.races != "ignore":
-            writer, reader = shadow.writer[index], shadow.reader[index]
-            self._race(
-                faults.RACE_WRITE_WRITE,
-                argument,
-                index,
-                self._others(writer) & ~shadow.atomic[index],
-                writer,
-                "updates {e} atomically, which {o} writes plainly in the same launch",
-            )
-            self._race(
-                faults.RACE_READ_WRITE,
-                argument,
-                index,
-                self._others(reader),
-                reader,
-                "updates {e} atomically, which {o} reads plainly in the same launch",
-            )
-        if shadow.fresh and not (writer := shadow.writer[index]).all():
-            self._uninitialised(argument, index, writer)
-        shadow.writer[index] = self._step
-        shadow.atomic[index] = True
-
-    @staticmethod
-    def _changes(shadow: Shadow, region: Region, touched, elements: Elements, value) -> np.ndarray:
-        """Which distinct elements the store gives a new value: writing what is there already harms nobody."""
-        if value is None:
-            return np.ones(elements.count, bool)
-        new = np.empty(elements.last - elements.first + 1, shadow.values.dtype)
-        new[touched - elements.first] = np.ascontiguousarray(value).reshape(-1).view(shadow.values.dtype)
-        return new[elements.array() - elements.first] != shadow.values[elements.shifted(region.start)]
-
-    def _check_lanes(self, argument: Argument, touched: np.ndarray, value: np.ndarray) -> None:
-        order = np.argsort(touched, kind="stable")
-        element, bits = touched[order], value[order].view(f"u{value.itemsize}")
-        clash = (element[1:] == element[:-1]) & (bits[1:] != bits[:-1])
-        if clash.any():
-            bad = np.unique(element[1:][clash])
-            problem = f"{argument.name}: several lanes write different values to element {bad[0]}; which one stays is open"
-            self._fault(
-                KernelFault(
-                    faults.RACE_LANES,
-                    problem,
-                    place=self._place(),
-                    tensor=argument.name,
-                    shape=argument.region.shape,
-                    offsets=bad,
-                    lanes=int(clash.sum()) + 1,
-                    active=touched.size,
-                    other_program=self._program_id,
-                ),
-                self.races,
-            )
-
-    def _race(self, kind: str, argument: Argument, index, clash, steps, story: str) -> None:
-        if not clash.any():
-            return
-        for step in np.unique(steps[clash]):
-            program = self._program_of(int(step))
-            if self._seen.get(program, 0) >= step:  # an atomic put the two in order
-                continue
-            where = np.flatnonzero(clash & (steps == step))
-            element = (np.arange(index.start, index.stop) if isinstance(index, slice) else index)[
-                where
-            ] - argument.region.start
-            other = self.program_ids[program]
-            text = story.format(e=f"element {element[0]} of {argument.name}", o=f"program {other}")
-            advice = "; programs run in no particular order"
-            self._fault(
-                KernelFault(
-                    kind,
-                    f"it {text}{advice}",
-                    place=self._place(),
-                    tensor=argument.name,
-                    shape=argument.region.shape,
-                    offsets=element,
-                    lanes=element.size,
-                    active=clash.size,
-                    other_program=other,
-                ),
-                self.races,
-            )
-            return
-
-    def _program_of(self, step: int) -> int:
-        return bisect.bisect_right(self.program_starts, step) - 1
-
-    def _synchronise(self, shadow: Shadow, index) -> None:
-        """An atomic that is not relaxed passes on, from its last user, all that this one had seen.
-
-        Only for a few lanes at a time: locks and counters, not histograms.
-        """
-        elements = range(index.start, index.stop) if isinstance(index, slice) else index.tolist()
-        if len(elements) > 32:
-            return
-        me = len(self.program_ids) - 1
-        for element in elements:
-            key = (id(shadow), element)
-            for program, step in self._releases.get(key, {}).items():
-                self._seen[program] = max(step, self._seen.get(program, 0))
-            self._releases[key] = {**self._seen, me: self._step}
-
-    # ---- values that nobody gave
-
-    def _uninitialised(self, argument: Argument, index, writer) -> None:
-        element = (np.arange(index.start, index.stop) if isinstance(index, slice) else index)[writer == 0]
-        element = element - argument.region.start
-        problem = (
-            f"{argument.name}, shape {list(argument.region.shape)}: {element.size} elements come from torch.empty "
-            f"and nobody wrote them; the first is element {element[0]}"
-        )
-        raise KernelFault(
-            faults.UNINITIALISED,
-            problem,
-            place=self._place(),
-            tensor=argument.name,
-            shape=argument.region.shape,
-            offsets=element,
-            lanes=element.size,
-            active=writer.size,
-        )
-
-    def _check_poison(self, argument: Argument, values, bits, dtype: str) -> None:
-        """A store of poison; or of NaN, if the program met poison and no tensor it read holds NaN or infinity."""
-        if dtype in POISON_BITS:
-            mask, poison = POISON_BITS[dtype]
-            bad = (bits & bits.dtype.type(mask)) == bits.dtype.type(poison)
-            if not bad.any():
-                numbers = floats.decode(values, dtype) if dtype in floats.SOFT else values
-                bad = np.isnan(numbers)
-                if bad.any() and not self._inputs_finite():
-                    return
-        elif values.dtype.kind == "b":
-            return
-        else:
-            bad = values == self._fill((), values.dtype, dtype)
-        if not bad.any():
-            return
-        source = self._poisoned
-        problem = (
-            f"{int(bad.sum())} of {bad.size} values stored to {argument.name} come from masked lanes of the load in "
-            f"line {source.line}, which has no other=: `{source.source}`"
-        )
-        raise KernelFault(
-            faults.POISON,
-            problem,
-            place=self._place(),
-            tensor=argument.name,
-            shape=argument.region.shape,
-            lanes=int(bad.sum()),
-            active=bad.size,
-        )
-
-    def _inputs_finite(self) -> bool:
-        for argument in self._arguments:
-            region = argument.region
-            if region.dtype not in POISON_BITS or not region.mine(region.shadow.ever_read).any():
-                continue
-            values = region.shadow.values[region.part]
-            if region.dtype in floats.SOFT:
-                values = floats.decode(values, region.dtype)
-            else:
-                values = values.view(
-                    {"fp64": np.float64, "fp32": np.float32, "fp16": np.float16}[region.dtype]
-                )
-            if not np.isfinite(values).all():
-                return False
-        return True
-
-    def check_outputs(self) -> None:
-        """Raise if an output has elements that no kernel wrote.
-
-        Outputs are those named in `outputs`; else every tensor made by torch.empty in the run that a kernel
-        stored to and none loaded from.
-        """
-        for region in self._outputs():
-            missing = np.flatnonzero(
-                ~region.mine(region.shadow.writer > 0) & (True if region.inside is None else region.inside)
-            )
-            if not missing.size:
-                continue
-            problem = (
-                f"{region.name}, shape {list(region.shape)}: {missing.size} of {region.numel} elements were written by "
-                f"no program; the first is element {missing[0]}"
-            )
-            raise KernelFault(
-                faults.UNWRITTEN,
-                problem,
-                place=Place(region.kernel, region.kernel, "", 0, None),
-                tensor=region.name,
-                shape=region.shape,
-                offsets=missing,
-                lanes=missing.size,
-                active=region.numel,
-            )
-
-    def _outputs(self) -> list[Region]:
-        if self.outputs is None:
-            return [
-                r
-                for r in self.regions
-                if r.shadow.fresh
-                and r.mine(r.shadow.writer > 0).any()
-                and not r.mine(r.shadow.ever_read).any()
-            ]
-        chosen = []
-        for output in self.outputs:
-            if isinstance(output, str):
-                found = [r for r in self.regions if r.name == output]
-            else:
-                found = [
-                    r
-                    for r in self.regions
-                    if r.address == output.data_ptr() and r.shape == tuple(output.shape)
-                ]
-            if not found:
-                label = output if isinstance(output, str) else f"a tensor of shape {list(output.shape)}"
-                have = ", ".join(r.name for r in self.regions) or "none"
-                raise ValueError(
-                    f"outputs names {label}, which no kernel of this run was given; it saw: {have}"
-                )
-            chosen += found
-        return chosen
-
-    def device_assert(self, condition: np.ndarray, message: str) -> None:
-        if not condition.all():
-            problem = f"{int((~condition).sum())} of {condition.size} lanes: {message}"
-            raise KernelFault(
-                faults.ASSERT,
-                problem,
-                place=self._place(),
-                lanes=int((~condition).sum()),
-                active=condition.size,
-            )
 
     # ---- where
 
@@ -703,9 +386,7 @@ class _Fresh(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return (
-            False  # torch would import torch._dynamo, more than a second, to keep it from compiling this mode
-        )
+        return False  # torch would import torch._dynamo, more than a second, to keep it from compiling this mode
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}

@@ -109,9 +109,7 @@ class Traffic:
 
     # ---- filling in
 
-    def _count(
-        self, kind: int, file: str, line: int, region: Region, elements, lanes: int, step: int
-    ) -> None:
+    def _count(self, kind: int, file: str, line: int, region: Region, elements, lanes: int, step: int) -> None:
         key = (file, line, kind, id(region))
         entry = self._lines.get(key)
         if entry is None:
@@ -266,9 +264,7 @@ def _table(head: list[str], rows: list[list[str]], left: set[int]) -> list[str]:
     lines = []
     for row in [head, ["-" * w for w in widths], *rows]:
         lines.append(
-            "  ".join(
-                c.ljust(w) if i in left else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths))
-            ).rstrip()
+            "  ".join(c.ljust(w) if i in left else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths))).rstrip()
         )
     return lines
 
@@ -329,14 +325,13 @@ def _report(run: Traffic) -> str:
 def assert_traffic(run: Traffic, bound: int, slack: float = 1.05) -> None:
     """Raise AssertionError, with the busiest lines, if the run moved more than `slack` x `bound` bytes."""
     if bound <= 0 or slack < 1:
-        raise ValueError(
-            f"bound must be positive bytes and slack at least 1, got bound={bound}, slack={slack}"
-        )
+        raise ValueError(f"bound must be positive bytes and slack at least 1, got bound={bound}, slack={slack}")
     if run.traffic <= slack * bound:
         return
     worst = sorted(run.lines, key=lambda r: -r.bytes)[:3]
     where = "".join(f"\n    line {r.line}: {r.kind} of {r.tensor}, {r.bytes:,} B: {r.source}" for r in worst)
     raise AssertionError(
-        f"traffic of {', '.join(dict.fromkeys(run.launches))} is {run.traffic:,} B, {run.traffic / bound:.2f} x the bound "
+        f"traffic of {', '.join(dict.fromkeys(run.launches))} is {run.traffic:,} B, "
+        f"{run.traffic / bound:.2f} x the bound "
         f"of {bound:,} B (allowed: {slack} x). Most of it:{where}"
     )

@@ -25,7 +25,7 @@ def flash(
     CAUSAL: tl.constexpr,
     WINDOW: tl.constexpr,
 ):
-    """Q [Hq, q_len, D], K and V [Hkv, kv_len, D]: the last query sees the last key, a window counts the query itself."""
+    """Q [Hq, q_len, D], K and V [Hkv, kv_len, D]: the last query sees the last key, a window counts itself."""
     tile = tl.program_id(0)
     head = tl.program_id(1)
     m = tile * BM + tl.arange(0, BM)
@@ -140,7 +140,7 @@ def paged_decode(
     D: tl.constexpr,
     B: tl.constexpr,
 ):
-    """One new token a request. Q [R, Hq, D]; KC and VC [blocks, B, Hkv, D]; TABLE [R, max_blocks]; G >= GROUP rows of a tile."""
+    """One new token a request. Q [R, Hq, D]; KC and VC [blocks, B, Hkv, D]; TABLE [R, max_blocks]; tiles of G rows."""
     request = tl.program_id(0)
     kv_head = tl.program_id(1)
     g = tl.arange(0, G)
@@ -225,7 +225,7 @@ def split_decode(
     D: tl.constexpr,
     BN: tl.constexpr,
 ):
-    """Each program one part of the keys. Q [Hkv, GROUP, D]; PART [Hkv, splits, GROUP, D]; BEST and TOTAL [Hkv, splits, GROUP]."""
+    """Each program one part of the keys. Q [Hkv, GROUP, D]; PART [Hkv, splits, GROUP, D]; BEST, TOTAL without D."""
     split = tl.program_id(0)
     head = tl.program_id(1)
     g = tl.arange(0, G)
@@ -277,9 +277,7 @@ def _run_split(t):
         torch.empty(kv_heads, splits, 3, device=q.device),
     )
     out = torch.empty_like(q)
-    split_decode[(splits, kv_heads)](
-        q, k, t["v"], part, best, total, kv_len, chunk, D**-0.5, GROUP=3, G=16, D=D, BN=16
-    )
+    split_decode[(splits, kv_heads)](q, k, t["v"], part, best, total, kv_len, chunk, D**-0.5, GROUP=3, G=16, D=D, BN=16)
     split_reduce[(kv_heads, 3)](part, best, total, out, splits, GROUP=3, D=D, SPLITS=4)
     return {"out": out}
 

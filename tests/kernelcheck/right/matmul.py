@@ -17,23 +17,17 @@ def matmul(A, B, C, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexp
         a = tl.load(A + m[:, None] * K + k[None, :], mask=(m[:, None] < M) & (k[None, :] < K), other=0.0)
         b = tl.load(B + k[:, None] * N + n[None, :], mask=(k[:, None] < K) & (n[None, :] < N), other=0.0)
         acc = tl.dot(a, b, acc)
-    tl.store(
-        C + m[:, None] * N + n[None, :], acc.to(C.dtype.element_ty), mask=(m[:, None] < M) & (n[None, :] < N)
-    )
+    tl.store(C + m[:, None] * N + n[None, :], acc.to(C.dtype.element_ty), mask=(m[:, None] < M) & (n[None, :] < N))
 
 
 def _run(kernel, t, **blocks):
     (M, K), N = t["a"].shape, t["b"].shape[1]
     c = torch.empty(M, N, dtype=t["a"].dtype, device=t["a"].device)
-    kernel[lambda meta: (triton.cdiv(M, meta["BM"]), triton.cdiv(N, meta["BN"]))](
-        t["a"], t["b"], c, M, N, K, **blocks
-    )
+    kernel[lambda meta: (triton.cdiv(M, meta["BM"]), triton.cdiv(N, meta["BN"]))](t["a"], t["b"], c, M, N, K, **blocks)
     return {"c": c}
 
 
-_CONFIGS = [
-    triton.Config({"BM": m, "BN": n, "BK": 32}, num_warps=4, num_stages=2) for m, n in ((32, 32), (16, 64))
-]
+_CONFIGS = [triton.Config({"BM": m, "BN": n, "BK": 32}, num_warps=4, num_stages=2) for m, n in ((32, 32), (16, 64))]
 autotuned = triton.autotune(configs=_CONFIGS, key=["M", "N", "K"])(matmul)
 
 
@@ -71,9 +65,7 @@ def int8_matmul(A, B, SA, SB, C, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK
     sa = tl.load(SA + m, mask=m < M, other=0.0)
     sb = tl.load(SB + n, mask=n < N, other=0.0)
     c = acc.to(tl.float32) * sa[:, None] * sb[None, :]
-    tl.store(
-        C + m[:, None] * N + n[None, :], c.to(C.dtype.element_ty), mask=(m[:, None] < M) & (n[None, :] < N)
-    )
+    tl.store(C + m[:, None] * N + n[None, :], c.to(C.dtype.element_ty), mask=(m[:, None] < M) & (n[None, :] < N))
 
 
 def _int8_inputs(dtype):
@@ -95,10 +87,8 @@ def _run_int8(t):
 
 
 @triton.jit
-def int4_matmul(
-    A, B, S, Z, C, M, N, K, GROUP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
-):
-    """Weights in int4: B [K / 2, N] holds row 2i in the low half of a byte, 2i + 1 in the high one; S, Z [K / GROUP, N]."""
+def int4_matmul(A, B, S, Z, C, M, N, K, GROUP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """B [K / 2, N] holds weight row 2i in the low half of a byte, 2i + 1 in the high one; S, Z [K / GROUP, N]."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     acc = tl.zeros([BM, BN], tl.float32)
@@ -113,9 +103,7 @@ def int4_matmul(
         scale = tl.load(S + group, mask=n < N, other=0.0).to(tl.float32)
         zero = tl.load(Z + group, mask=n < N, other=0.0).to(tl.float32)
         acc = tl.dot(a, ((q - zero[None, :]) * scale[None, :]).to(a.dtype), acc)
-    tl.store(
-        C + m[:, None] * N + n[None, :], acc.to(C.dtype.element_ty), mask=(m[:, None] < M) & (n[None, :] < N)
-    )
+    tl.store(C + m[:, None] * N + n[None, :], acc.to(C.dtype.element_ty), mask=(m[:, None] < M) & (n[None, :] < N))
 
 
 def _int4_inputs(dtype):
@@ -166,9 +154,7 @@ def _product(t):
 CASES = [
     Case("matmul", "matmul", _ab, lambda t: _run(matmul, t, BM=32, BN=32, BK=32), _product, 4, dots=True),
     Case("autotuned matmul", "matmul", _ab, lambda t: _run(autotuned, t), _product, 4, dots=True),
-    Case(
-        "matmul by descriptor", "matmul", lambda d: _ab(d, 40, 72, 56), _run_described, _product, 4, dots=True
-    ),
+    Case("matmul by descriptor", "matmul", lambda d: _ab(d, 40, 72, 56), _run_described, _product, 4, dots=True),
     Case(
         "int8 matmul",
         "int8",

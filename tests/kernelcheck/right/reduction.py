@@ -161,9 +161,7 @@ def _rows(dtype, rows=5, n=77, scale=1.0):
 
 
 CASES = [
-    Case(
-        "row_sum", "reduction", lambda d: {"x": _rows(d)}, _run_row_sum, lambda t: {"out": t["x"].sum(1)}, 4
-    ),
+    Case("row_sum", "reduction", lambda d: {"x": _rows(d)}, _run_row_sum, lambda t: {"out": t["x"].sum(1)}, 4),
     Case(
         "rms_norm",
         "reduction",

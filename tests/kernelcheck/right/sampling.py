@@ -74,9 +74,7 @@ def verify(DRAFT, P, Q, U, OUT, num_draft, vocab, BLOCK: tl.constexpr):
         alive = alive * (u * q < p).to(tl.int32)
         accepted += alive
     p = tl.load(P + (row * (num_draft + 1) + accepted) * vocab + offs, mask=mask, other=0.0)
-    q = tl.load(
-        Q + (row * num_draft + accepted) * vocab + offs, mask=mask & (accepted < num_draft), other=0.0
-    )
+    q = tl.load(Q + (row * num_draft + accepted) * vocab + offs, mask=mask & (accepted < num_draft), other=0.0)
     rest = tl.maximum(p - q, 0.0)
     tl.store(OUT + row * (1 + vocab), accepted.to(tl.float32))
     tl.store(OUT + row * (1 + vocab) + 1 + offs, rest / tl.sum(rest, 0), mask=mask)
@@ -125,7 +123,5 @@ CASES = [
         _top_p_reference,
         16,
     ),
-    Case(
-        "verify", "control flow", _verify_inputs, _run_verify, _verify_reference, 64, dtypes=(torch.float32,)
-    ),
+    Case("verify", "control flow", _verify_inputs, _run_verify, _verify_reference, 64, dtypes=(torch.float32,)),
 ]
