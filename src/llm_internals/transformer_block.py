@@ -132,19 +132,33 @@ def attention_from_scratch(q: Tensor, k: Tensor, v: Tensor, scale: float, window
 def attention(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None = None) -> Tensor:
     """The fast twin of `attention_from_scratch`: same shapes, same result, scores never stored whole."""
     num_queries, num_heads, head_dim = q.shape
-    num_kv_heads = k.shape[1]
-    if num_queries == 1:  # one query: no score matrix worth avoiding, and the group shares each key it reads
-        return attention_from_scratch(q, k, v, scale, window)
+    num_keys, num_kv_heads, _ = k.shape
+    if num_queries == 1:
+        return _attend_from_last_token(q, k, v, scale, window)
     grouped = (num_kv_heads, num_heads // num_kv_heads)
     q = q.transpose(0, 1).unflatten(0, grouped)
     k = k.transpose(0, 1).unsqueeze(1).expand(*grouped, -1, -1)  # stride 0 over the group: a view, not a copy
     v = v.transpose(0, 1).unsqueeze(1).expand(*grouped, -1, -1)
-    if num_queries == k.shape[2] and window is None:
+    if num_queries == num_keys and window is None:
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
     else:
-        mask = causal_mask(num_queries, k.shape[2], window, q.device)
+        mask = causal_mask(num_queries, num_keys, window, q.device)
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
     return mixed.reshape(num_heads, num_queries, head_dim).transpose(0, 1)
+
+
+def _attend_from_last_token(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
+    """Attention of one query, as in every decode step: it sees all keys, or the last `window`, so no mask.
+
+    The query heads that share a key/value head stand in as the rows of one small matrix: [Hkv, G, D].
+    """
+    if window is not None:
+        k, v = k[-window:], v[-window:]
+    rows = _by_kv_head(q, k.shape[1])
+    keys, values = k.transpose(0, 1), v.transpose(0, 1)
+    # a batch axis of 1, without which torch takes its slow path
+    mixed = F.scaled_dot_product_attention(rows[None], keys[None], values[None], scale=scale)
+    return mixed.reshape(q.shape)
 
 
 def _by_kv_head(q: Tensor, num_kv_heads: int) -> Tensor:
