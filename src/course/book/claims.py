@@ -103,9 +103,7 @@ def _claim(position: int, row) -> Claim:
         )
     for name, value in row.items():
         if not isinstance(value, str) or (not value.strip() and name != "note"):
-            raise ValueError(
-                f"claims: {expected}: {name} must be a non-empty string (quote it), got {value!r}"
-            )
+            raise ValueError(f"claims: {expected}: {name} must be a non-empty string (quote it), got {value!r}")
     for name, allowed in (("verdict", VERDICTS), ("how", HOWS), ("chapter", CHAPTERS)):
         if row[name] not in allowed:
             raise ValueError(f"claims: {expected}: {name} {row[name]!r} is not one of {', '.join(allowed)}")
@@ -225,9 +223,10 @@ def _table(head, rows, classes) -> nodes.table:
 
 
 def _entry(claim: Claim, anchor: bool):
-    checked = HOWS[claim.how] + (
-        f"; {claim.source}" if claim.source and claim.source != "unconfirmed" else ""
-    )
+    if claim.source == "unconfirmed":
+        checked = "no source was found"
+    else:
+        checked = HOWS[claim.how] + (f"; {claim.source}" if claim.source else "")
     text = nodes.paragraph("", claim.claim)
     if claim.note:
         text += nodes.inline("", claim.note, classes=["claim-note"])
@@ -313,9 +312,7 @@ def _link_chips(app, doctree, docname):
             continue
         uri = app.builder.get_relative_uri(docname, LEDGER) + f"#{node['claim']}"
         node.replace_self(
-            nodes.reference(
-                "", "", *words, internal=True, refuri=uri, reftitle=node["title"], classes=classes
-            )
+            nodes.reference("", "", *words, internal=True, refuri=uri, reftitle=node["title"], classes=classes)
         )
 
 

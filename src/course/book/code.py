@@ -63,11 +63,7 @@ def _named(body: list[ast.stmt], name: str):
         if isinstance(node, _DEFINITIONS) and node.name == name:
             return node
         targets = (
-            node.targets
-            if isinstance(node, ast.Assign)
-            else [node.target]
-            if isinstance(node, ast.AnnAssign)
-            else []
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         )
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
             return node
@@ -108,8 +104,7 @@ def find(dotted: str, *, strip_docstring: bool = False) -> CodeObject:
         node = _named(body, name)
         if node is None:
             raise ValueError(
-                f"code-object {dotted}: {module} has no {name!r} there; "
-                f"it has {', '.join(_names(body)) or 'none'}"
+                f"code-object {dotted}: {module} has no {name!r} there; it has {', '.join(_names(body)) or 'none'}"
             )
         body = getattr(node, "body", [])
     first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])

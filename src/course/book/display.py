@@ -30,9 +30,7 @@ def require_text(value, what: str) -> str:
 def require_name(name: str | None) -> str | None:
     """A figure name as used by numref: lower case, digits and hyphens, such as ``fig-rows``."""
     if name is not None and not _NAME.match(name):
-        raise ValueError(
-            f"name must look like 'fig-rows' (lower case letters, digits, hyphens), got {name!r}"
-        )
+        raise ValueError(f"name must look like 'fig-rows' (lower case letters, digits, hyphens), got {name!r}")
     return name
 
 
@@ -53,9 +51,7 @@ class Display:
     def __post_init__(self):
         require_name(self.name)
         if self.name is not None and not (self.caption or "").strip():
-            raise ValueError(
-                f"figure {self.name!r} has a name but no caption: numref can only cite a numbered figure"
-            )
+            raise ValueError(f"figure {self.name!r} has a name but no caption: numref can only cite a numbered figure")
 
     def markdown(self) -> str:
         """The directive that the book parses."""

@@ -99,16 +99,12 @@ def _style(points: float) -> dict:
 def _themed(svg: str, alt: str) -> str:
     """Matplotlib's SVG with CSS variables for colours, the page's font, and ids unique on the page."""
     if "<image" in svg:
-        raise ValueError(
-            "the figure holds a raster image, whose colours cannot follow the theme; use heatmap()"
-        )
+        raise ValueError("the figure holds a raster image, whose colours cannot follow the theme; use heatmap()")
     # Text elements only: the exponent in a formula is a tspan, and may be smaller than its base.
     sizes = re.findall(r"<text[^>]*?font(?:-size)?: (?:[a-z0-9]+ )*?([\d.]+)px", svg)
     small = sorted({float(size) for size in sizes if float(size) < _MIN_PT})
     if small:
-        raise ValueError(
-            f"text of {small[0]} pt is less than {MIN_FONT} CSS pixels; use {_MIN_PT} pt or more"
-        )
+        raise ValueError(f"text of {small[0]} pt is less than {MIN_FONT} CSS pixels; use {_MIN_PT} pt or more")
     for name, value in _SENTINELS.items():
         svg = svg.replace(value, f"var(--fig-{name})")
     alien = sorted(set(re.findall(r"(?<!url\()#[0-9a-f]{6}\b", svg)))
@@ -302,9 +298,7 @@ def heatmap(
         raise ValueError(f"heatmap needs matrices of one shape, got {sorted(shapes)}")
     n_rows, n_cols = next(iter(shapes))
     if (rows and len(rows) != n_rows) or (cols and len(cols) != n_cols):
-        raise ValueError(
-            f"{len(rows)} row and {len(cols)} column labels do not fit a {n_rows} x {n_cols} matrix"
-        )
+        raise ValueError(f"{len(rows)} row and {len(cols)} column labels do not fit a {n_rows} x {n_cols} matrix")
     high = max(float(np.nanmax(v)) for v in panels.values()) if high is None else high
     labels = labels or (f"{low:g}", f"{high:.2g}")
     many = len(panels) > 1
@@ -333,10 +327,7 @@ def place_tokens(
     cx = x
     for i, token in enumerate(tokens):
         shown = token.replace(" ", "·").replace("\n", "⏎")
-        chip = (
-            max(text_width(shown, size, mono=True), text_width(str(ids[i]), 12, mono=True) if len(ids) else 0)
-            + 12
-        )
+        chip = max(text_width(shown, size, mono=True), text_width(str(ids[i]), 12, mono=True) if len(ids) else 0) + 12
         if cx > x and cx + chip > x + width:
             cx, y = x, y + line
         tint = colors[i % len(colors)]
@@ -374,9 +365,7 @@ def _strip_scene(rows, width: float) -> Scene:
     for r, (label, tokens, ids) in enumerate(rows):
         if label:
             scene.text(f"label-{r}", 0, y + 13, label, size=13, weight=600)
-            scene.text(
-                f"count-{r}", width, y + 13, f"{len(tokens)} tokens", size=13, anchor="end", fill="muted"
-            )
+            scene.text(f"count-{r}", width, y + 13, f"{len(tokens)} tokens", size=13, anchor="end", fill="muted")
             y += 22
         y = place_tokens(scene, f"t{r}", 0, y, tokens, ids=ids, width=width) + 10
     scene.height = y - 8
@@ -393,9 +382,7 @@ def token_strip(rows, *, alt: str, caption: str | None = None, name: str | None 
         if ids and len(ids) != len(tokens):
             raise ValueError(f"row {label!r} has {len(tokens)} tokens but {len(ids)} ids")
         full.append((label, tokens, ids))
-    return diagram(
-        _strip_scene(full, 700), narrow=_strip_scene(full, _SLIM), alt=alt, caption=caption, name=name
-    )
+    return diagram(_strip_scene(full, 700), narrow=_strip_scene(full, _SLIM), alt=alt, caption=caption, name=name)
 
 
 def _bar_scene(rows, width: float, label_width: float, fmt, peak: float) -> Scene:

@@ -29,9 +29,7 @@ class CourseFigure(SphinxDirective):
     def run(self):
         lines = list(self.content)
         if MARK not in lines:
-            raise self.error(
-                "course-figure is written by course.book.display, not by hand: the drawing is missing"
-            )
+            raise self.error("course-figure is written by course.book.display, not by hand: the drawing is missing")
         cut = lines.index(MARK)
         figure = nodes.figure(classes=["course-figure", f"course-{self.options.get('kind', 'figure')}"])
         self.set_source_info(figure)

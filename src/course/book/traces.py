@@ -81,9 +81,7 @@ def pack(steps: Sequence[Scene]) -> dict:
 def _check_steps(steps, labels, what: str) -> tuple[list[Scene], list[str]]:
     steps, labels = list(steps), list(labels)
     if not steps or len(steps) != len(labels):
-        raise ValueError(
-            f"{what} needs one label for each step, got {len(steps)} steps and {len(labels)} labels"
-        )
+        raise ValueError(f"{what} needs one label for each step, got {len(steps)} steps and {len(labels)} labels")
     return steps, [require_text(label, f"label {i}") for i, label in enumerate(labels)]
 
 
@@ -133,9 +131,7 @@ def scrubber(
     }
     poster = frame(steps[-1].svg(alt), narrow[-1].svg(alt) if narrow else None)
     words = _listed(f"All {len(steps)} steps in words", labels)
-    return Display(
-        _page("scrubber", data, alt=alt, poster=poster, says=labels[-1], words=words), caption, name
-    )
+    return Display(_page("scrubber", data, alt=alt, poster=poster, says=labels[-1], words=words), caption, name)
 
 
 @dataclass(frozen=True)
@@ -152,9 +148,7 @@ class Knob:
         if len(self.values) < 2:
             raise ValueError(f"knob {self.label!r} needs two values or more, got {len(self.values)}")
         if self.shows is not None and len(self.shows) != len(self.values):
-            raise ValueError(
-                f"knob {self.label!r} has {len(self.values)} values but {len(self.shows)} texts for them"
-            )
+            raise ValueError(f"knob {self.label!r} has {len(self.values)} values but {len(self.shows)} texts for them")
         if not 0 <= self.start < len(self.values):
             raise ValueError(f"knob {self.label!r} starts at {self.start}, it has {len(self.values)} values")
 
@@ -203,9 +197,7 @@ def dial(
     }
     poster = frame(scenes[first].svg(alt), slim[first].svg(alt) if slim else None)
     words = _listed(f"All {count} settings in words", labels)
-    return Display(
-        _page("knobs", data, alt=alt, poster=poster, says=labels[first], words=words), caption, name
-    )
+    return Display(_page("knobs", data, alt=alt, poster=poster, says=labels[first], words=words), caption, name)
 
 
 def widget(
@@ -231,8 +223,7 @@ def widget(
     sentences = [require_text(sentence, "text_equivalent") for sentence in sentences]
     if len(sentences) == 1:
         words = (
-            f'<details class="cf-steps"><summary>This figure in words</summary>'
-            f"<p>{escape(sentences[0])}</p></details>"
+            f'<details class="cf-steps"><summary>This figure in words</summary><p>{escape(sentences[0])}</p></details>'
         )
     else:
         words = _listed("This figure in words", sentences)

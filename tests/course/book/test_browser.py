@@ -20,13 +20,9 @@ HTML = Path(os.environ.get("COURSE_BOOK_HTML", "_build/html")).resolve()
 CHROMIUM = os.environ.get("COURSE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 # index.html only redirects to the first page.
 PAGES = sorted(
-    p.relative_to(HTML).as_posix()
-    for p in HTML.rglob("*.html")
-    if "_static" not in p.parts and p.name != "index.html"
+    p.relative_to(HTML).as_posix() for p in HTML.rglob("*.html") if "_static" not in p.parts and p.name != "index.html"
 ) or ["-"]
-WITH_FIGURES = [
-    p for p in PAGES if (HTML / p).is_file() and 'class="cf-play"' in (HTML / p).read_text("utf-8")
-]
+WITH_FIGURES = [p for p in PAGES if (HTML / p).is_file() and 'class="cf-play"' in (HTML / p).read_text("utf-8")]
 
 
 @pytest.fixture(scope="module")
@@ -139,10 +135,7 @@ def test_search_works_from_a_file(browser):
 
 def ready(page):
     """Every figure mounted: none is left with the picture that a page without JavaScript shows."""
-    assert (
-        page.evaluate("[...document.querySelectorAll('.cf-play:not(.cf-live)')].map((f) => f.dataset.kind)")
-        == []
-    )
+    assert page.evaluate("[...document.querySelectorAll('.cf-play:not(.cf-live)')].map((f) => f.dataset.kind)") == []
     return page.locator(".cf-play")
 
 

@@ -23,9 +23,7 @@ def line(fig):
 def test_every_colour_is_a_variable_of_the_theme():
     html = show(line, alt="two curves").html
     assert not re.findall(r"#[0-9a-f]{6}\b(?![^<]*url)", re.sub(r"url\(#[^)]*\)|href=\"#[^\"]*\"", "", html))
-    assert {"var(--fig-blue)", "var(--fig-orange)", "var(--fig-ink)"} <= set(
-        re.findall(r"var\(--fig-\w+\)", html)
-    )
+    assert {"var(--fig-blue)", "var(--fig-orange)", "var(--fig-ink)"} <= set(re.findall(r"var\(--fig-\w+\)", html))
 
 
 def test_both_layouts_have_the_alternative_text():

@@ -17,15 +17,11 @@ def unpack(packed: dict) -> list[list[list]]:
     for removed, added in packed["s"]:
         now = (now - set(removed)) | set(added)
         elements = sorted((packed["e"][i] for i in now), key=lambda e: e[0])
-        steps.append(
-            [[packed["k"][k], tag, x, y, packed["a"][a], text] for k, tag, x, y, a, text in elements]
-        )
+        steps.append([[packed["k"][k], tag, x, y, packed["a"][a], text] for k, tag, x, y, a, text in elements])
     return steps
 
 
-boxes = st.dictionaries(
-    st.sampled_from("abcdef"), st.tuples(st.integers(0, 3), st.sampled_from(["blue", "orange"]))
-)
+boxes = st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.integers(0, 3), st.sampled_from(["blue", "orange"])))
 
 
 @given(st.lists(boxes, min_size=1, max_size=6))
