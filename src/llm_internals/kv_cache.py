@@ -166,7 +166,7 @@ def generate_naive(
     generator = seeded(seed)
     counters = Counters() if counters is None else counters
     for _ in range(max_new_tokens):
-        logits = model(torch.tensor(token_ids, device=model.device), last_only=True)
+        logits = model(torch.tensor(token_ids), last_only=True)
         counters.count(num_queries=len(token_ids), num_keys=len(token_ids))
         token_id = int(ops.sample(logits, temperature, [generator]))
         yield token_id
@@ -198,7 +198,7 @@ def generate_cached(
     if cache is None:  # the last token that is generated is never fed back, hence - 1
         cache = KVCache.for_model(model, capacity=max(1, len(new_token_ids) + max_new_tokens - 1))
     for _ in range(max_new_tokens):
-        logits = model(torch.tensor(new_token_ids, device=model.device), cache, last_only=True)
+        logits = model(torch.tensor(new_token_ids), cache, last_only=True)
         counters.count(num_queries=len(new_token_ids), num_keys=cache.seq_len)
         token_id = int(ops.sample(logits, temperature, [generator]))
         yield token_id

@@ -79,11 +79,11 @@ class Llama:
         _check_ids(input_ids)
         if positions is None:
             start = 0 if cache is None else cache.seq_len
-            positions = torch.arange(start, start + len(input_ids), device=self.device)
+            positions = torch.arange(start, start + len(input_ids))
         elif positions.shape != input_ids.shape:
             raise ValueError(f"positions must have the shape of input_ids, {list(input_ids.shape)}")
-        cos, sin = rope_cos_sin(positions, self.rope_frequencies)
-        x = F.embedding(input_ids, self.embedding)
+        cos, sin = rope_cos_sin(positions.to(self.device), self.rope_frequencies)
+        x = F.embedding(input_ids.to(self.device), self.embedding)
         for i, layer in enumerate(self.layers):
             attend = None if cache is None else partial(cache.attend, i)
             x = block(x, layer, cos, sin, self.config, attend)

@@ -89,9 +89,10 @@ def apply_rope(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, 
     return rotate(q, cos, sin), rotate(k, cos, sin)
 
 
-def causal_mask(num_queries: int, num_keys: int, window: int | None = None, device=None) -> Tensor:
-    """True where a query may look -> [Tq, Tk]. The queries are the last `num_queries` of `num_keys`
-    positions.
+def causal_mask(
+    num_queries: int, num_keys: int, window: int | None = None, device: torch.device | None = None
+) -> Tensor:
+    """True where a query may look -> [Tq, Tk]. The queries stand at the last Tq of Tk positions.
 
     A query sees itself and what came before; with a window, the last `window` keys, itself included.
     """
@@ -108,6 +109,7 @@ def attention_weights(q: Tensor, k: Tensor, scale: float, window: int | None = N
 
     q: [Tq, Hq, D], k: [Tk, Hkv, D] -> [Hq, Tq, Tk], each row summing to 1.
     """
+    _check_attention(q, k, window)
     num_queries, num_heads, _ = q.shape
     num_keys = len(k)
     scores = _by_kv_head(q, k.shape[1]) @ k.permute(1, 2, 0)  # [Hkv, G * Tq, Tk]
@@ -131,6 +133,7 @@ def attention_from_scratch(q: Tensor, k: Tensor, v: Tensor, scale: float, window
 @ops.register("attention", "torch")
 def attention(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None = None) -> Tensor:
     """The fast twin of `attention_from_scratch`: same shapes, same result, scores never stored whole."""
+    _check_attention(q, k, window)
     num_queries, num_heads, head_dim = q.shape
     num_keys, num_kv_heads, _ = k.shape
     if num_queries == 1:
@@ -159,6 +162,15 @@ def _attend_from_last_token(q: Tensor, k: Tensor, v: Tensor, scale: float, windo
     # a batch axis of 1, without which torch takes its slow path
     mixed = F.scaled_dot_product_attention(rows[None], keys[None], values[None], scale=scale)
     return mixed.reshape(q.shape)
+
+
+def _check_attention(q: Tensor, k: Tensor, window: int | None) -> None:
+    if len(q) > len(k):
+        raise ValueError(f"{len(q)} queries but {len(k)} keys: every query's own key must be among them")
+    if q.shape[1] % k.shape[1]:
+        raise ValueError(f"{q.shape[1]} query heads cannot share {k.shape[1]} key/value heads equally")
+    if window is not None and window < 1:
+        raise ValueError(f"a window counts the query's own key, so it is at least 1; got {window}")
 
 
 def _by_kv_head(q: Tensor, num_kv_heads: int) -> Tensor:

@@ -81,6 +81,18 @@ def test_grouped_attention_does_not_copy_the_cache(num_queries):
     assert largest < k.numel() * k.element_size()
 
 
+@pytest.mark.parametrize("attention", [tb.attention_from_scratch, tb.attention])
+def test_attention_edges(attention):
+    assert attention(*tensors((0, 4, 8), (3, 2, 8), (3, 2, 8)), 0.3).shape == (0, 4, 8)
+    with pytest.raises(ValueError, match="3 queries but 2 keys"):
+        attention(*tensors((3, 4, 8), (2, 2, 8), (2, 2, 8)), 0.3)
+    with pytest.raises(ValueError, match="4 query heads cannot share 3 key/value heads"):
+        attention(*tensors((2, 4, 8), (2, 3, 8), (2, 3, 8)), 0.3)
+    for num_queries in (1, 2):
+        with pytest.raises(ValueError, match="at least 1; got 0"):
+            attention(*tensors((num_queries, 4, 8), (2, 2, 8), (2, 2, 8)), 0.3, 0)
+
+
 def test_attention_weights_are_causal_and_sum_to_one():
     q, k = tensors((4, 6, 8), (9, 2, 8))
     weights = tb.attention_weights(q, k, 0.3)
