@@ -14,6 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from course.book.claims import CHAPTERS
+from course.book.display import STATIC
+from course.book.svg import Scene
+from course.book.traces import Knob, dial, scrubber, widget
+
 pytestmark = pytest.mark.browser
 
 HTML = Path(os.environ.get("COURSE_BOOK_HTML", "_build/html")).resolve()
@@ -22,7 +27,40 @@ CHROMIUM = os.environ.get("COURSE_CHROMIUM") or shutil.which("chromium") or shut
 PAGES = sorted(
     p.relative_to(HTML).as_posix() for p in HTML.rglob("*.html") if "_static" not in p.parts and p.name != "index.html"
 ) or ["-"]
-WITH_FIGURES = [p for p in PAGES if (HTML / p).is_file() and 'class="cf-play"' in (HTML / p).read_text("utf-8")]
+SPECIMEN = "specimen"  # a page of our own with one figure of each kind, whatever the book holds
+WITH_FIGURES = [SPECIMEN] + [
+    p for p in PAGES if (HTML / p).is_file() and 'class="cf-play"' in (HTML / p).read_text("utf-8")
+]
+
+
+def specimen(folder: Path) -> Path:
+    """Write a page that holds a scrubber, a dial and a widget, and nothing of the theme."""
+
+    def step(i, width=680):
+        scene = Scene(width, 60).rect("bar", 4, 4, 40 * i + 10, 20, fill="blue").text("count", 4, 50, i)
+        return scene.rect("extra", width - 30, 4, 20, 20, fill="orange") if i > 1 else scene
+
+    figures = [
+        scrubber([step(i) for i in range(4)], narrow=[step(i, 336) for i in range(4)], alt="A bar grows",
+                 labels=[f"The bar has grown {i} times." for i in range(4)], interval=0.2),
+        dial([Knob("height", [1, 2, 3]), Knob("shift", [0, 5])], alt="A box",
+             draw=lambda h, x: (Scene(300, 50).rect("box", x, 0, 20, 10 * h), f"Height {h}, shifted by {x}.")),
+        widget("example-dial", {"start": 3}, alt="Tokens in a cache", text_equivalent="One row a token."),
+    ]  # fmt: skip
+    links = f'<link rel="stylesheet" href="{(STATIC / "figures.css").as_uri()}">' + "".join(
+        f'<script defer src="{(STATIC / name).as_uri()}"></script>' for name in ("course-figures.js", "example-dial.js")
+    )
+    page = folder / "specimen.html"
+    body = "".join(figure.html for figure in figures)
+    page.write_text(f'<!doctype html><meta charset="utf-8"><title>x</title>{links}<article>{body}</article>', "utf-8")
+    return page
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """From a path in the book, or `SPECIMEN`, to the file's address."""
+    own = specimen(tmp_path_factory.mktemp("figures"))
+    return lambda path: (own if path == SPECIMEN else HTML / path).as_uri()
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +93,7 @@ class Visit:
         self.page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.on("requestfailed", lambda request: self.problems.append(f"failed: {request.url}"))
-        self.page.goto((HTML / path).as_uri() + query)
+        self.page.goto((path if path.startswith("file:") else (HTML / path).as_uri()) + query)
         self.page.wait_for_load_state("load")
 
     def _console(self, message):
@@ -140,8 +178,8 @@ def ready(page):
 
 
 @pytest.mark.parametrize("path", WITH_FIGURES)
-def test_every_figure_answers_the_keyboard(browser, path):
-    with Visit(browser, path) as visit:
+def test_every_figure_answers_the_keyboard(browser, address, path):
+    with Visit(browser, address(path)) as visit:
         figures = ready(visit.page)
         for i in range(figures.count()):
             figure = figures.nth(i)
@@ -159,8 +197,8 @@ def test_every_figure_answers_the_keyboard(browser, path):
 
 
 @pytest.mark.parametrize("path", WITH_FIGURES)
-def test_every_slider_answers_the_mouse(browser, path):
-    with Visit(browser, path) as visit:
+def test_every_slider_answers_the_mouse(browser, address, path):
+    with Visit(browser, address(path)) as visit:
         figures = ready(visit.page)
         for i in range(figures.count()):
             figure = figures.nth(i)
@@ -177,8 +215,8 @@ def test_every_slider_answers_the_mouse(browser, path):
 
 
 @pytest.mark.parametrize("path", WITH_FIGURES)
-def test_scrubbers_step_by_button_and_key_and_draw_what_they_say(browser, path):
-    with Visit(browser, path) as visit:
+def test_scrubbers_step_by_button_and_key_and_draw_what_they_say(browser, address, path):
+    with Visit(browser, address(path)) as visit:
         for figure in ready(visit.page).all():
             if figure.get_attribute("data-kind") != "scrubber":
                 continue
@@ -195,6 +233,10 @@ def test_scrubbers_step_by_button_and_key_and_draw_what_they_say(browser, path):
             visit.page.keyboard.press("Home")
             assert said.text_content() == sentences[0] == first
             assert drawn.inner_html().replace(" cf-new", "") == picture.replace(" cf-new", "")
+            visit.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+            assert said.text_content() == sentences[-1], "paper shows the last step"
+            visit.page.evaluate("dispatchEvent(new Event('afterprint'))")
+            assert said.text_content() == sentences[0]
             figure.get_by_role("button", name="Play").click()
             visit.page.wait_for_function(
                 "([node, text]) => node.textContent !== text",
@@ -206,15 +248,28 @@ def test_scrubbers_step_by_button_and_key_and_draw_what_they_say(browser, path):
 
 
 @pytest.mark.parametrize("path", WITH_FIGURES)
-def test_without_javascript_the_words_and_the_last_step_are_there(browser, path):
+def test_without_javascript_the_words_and_the_last_step_are_there(browser, address, path):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
-    page.goto((HTML / path).as_uri())
+    page.goto(address(path))
     for figure in page.locator(".cf-play").all():
         assert figure.locator("details.cf-steps").count() == 1
         if figure.get_attribute("data-kind") in ("scrubber", "knobs"):
             assert figure.locator("svg.cf-svg").count() >= 1
     context.close()
+
+
+CHAPTER_PAGES = [f"{chapter}.html" for chapter in CHAPTERS if f"{chapter}.html" in PAGES]
+
+
+def test_every_chapter_has_two_figures_and_one_to_take_in_hand():
+    lacking = {}
+    for path in CHAPTER_PAGES:
+        text = (HTML / path).read_text(encoding="utf-8")
+        counts = text.count('class="cf-play"'), len(re.findall(r"<figure\b[^>]*course-figure", text))
+        if counts[0] < 1 or counts[1] < 2:
+            lacking[path] = counts
+    assert lacking == {}, "chapter: (figures with controls, figures)"
 
 
 def test_the_ledger_filters(browser):
