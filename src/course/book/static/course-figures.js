@@ -33,7 +33,7 @@
   const mounts = new Map();
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
   const ICONS = {
-    previous: "M11 2v12L3 8z", next: "M5 2v12l8-6z", play: "M4 2v12l10-6z", pause: "M3 2h4v12H3zM9 2h4v12H9z",
+    previous: "M3 2h2v12H3zM14 2v12L6 8z", next: "M2 2v12l8-6zM11 2h2v12h-2z", play: "M4 2v12l10-6z", pause: "M3 2h4v12H3zM9 2h4v12H9z",
   };
 
   const make = (tag, attrs = {}, ...children) => {
