@@ -1,25 +1,31 @@
-"""The worker process: imports torch once, then forks a child for each job.
+"""The worker process: imports torch once, then forks a confined child for each job.
 
-Speaks to its parent over one Unix socket (its descriptor is argv[1]). A message is JSON
-``{"id", "scratch", "limits"}`` with three descriptors: job bytes to read, result frames to write, log to
-write. Answers: ``{"ready": pid}``, ``{"id", "pid"}`` when a child has started, ``{"id", "status"}`` when it
-has ended. Where there is no fork (Windows) the parent starts ``--once``: job on stdin, frames on stdout.
-
-A result frame is ``<Q`` length and the bytes of an Outcome.
+Speaks to its parent over one Unix socket (descriptor in argv[1]; argv[2] says how to confine, as JSON). A message
+is JSON ``{"id", "scratch", "uid", "limits", "memory", "processes"}`` with three descriptors: job bytes to read,
+result frames to write, log to write; or ``{"kill": id}``. Answers: ``{"ready": pid}`` and, when a job has ended,
+``{"id", "status", "why"}``. Where there is no fork (Windows) the parent starts ``--once``: job on stdin, frames on
+stdout. A result frame is ``<Q`` length and the bytes of an Outcome.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import select
+import signal
 import socket
 import struct
 import sys
+from dataclasses import dataclass
+
+from gradeworker import confine, linux
+from gradeworker.confine import Confinement
 
 FRAME = struct.Struct("<Q")
-# The course knows the expected values and so has no business here. A courtesy, not a wall: walls need a sandbox.
+WATCH_SECONDS = 0.05
+# The course knows the expected values and so has no business here. A courtesy to the learner, not the wall.
 BLOCKED = ("course", "llm_internals", "transformers", "tokenizers", "tiktoken", "quicktok")
 
 
@@ -45,76 +51,187 @@ def serve_job(job_fd: int, result_fd: int) -> None:
             view = view[os.write(result_fd, view) :]
 
 
-def _set_limits(limits: dict[str, int]) -> None:
-    import resource
+@dataclass
+class _Child:
+    """A job that runs: its outermost process and what it may use."""
 
-    for name, value in limits.items():
-        kind = getattr(resource, name, None)
-        if kind is not None:
-            with contextlib.suppress(ValueError, OSError):
-                hard = resource.getrlimit(kind)[1]
-                value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-                resource.setrlimit(kind, (value, value))
+    id: str
+    memory: int
+    processes: int
+    why: str = ""
 
 
-def _child(message: dict, fds: list[int]) -> None:
-    """In the forked child: own session, limits and descriptors, then the answer. Never returns."""
+class Zygote:
+    """Holds the imported libraries and forks."""
+
+    def __init__(self, channel: socket.socket, confinement: Confinement):
+        self.channel = channel
+        self.confinement = confinement
+        self.children: dict[int, _Child] = {}
+        self.own_memory = 0
+
+    def serve(self) -> None:
+        """Accept jobs until the parent closes the channel; then end all that still runs."""
+        linux_here = sys.platform == "linux"
+        if linux_here:
+            linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+            self.own_memory = linux.memory([os.getpid()])
+        gc.collect()
+        gc.freeze()
+        self.channel.send(json.dumps({"ready": os.getpid()}).encode())
+        while True:
+            wait = WATCH_SECONDS if self.children else None
+            readable, _, _ = select.select([self.channel], [], [], wait)
+            if readable and not self._receive():
+                break
+            self._reap()
+            if linux_here:
+                self._watch()
+        for pid in list(self.children):
+            _kill_tree(pid)
+
+    def _receive(self) -> bool:
+        data, fds, _, _ = socket.recv_fds(self.channel, 1 << 16, 3)
+        if not data:
+            return False
+        message = json.loads(data)
+        if "kill" in message:
+            for pid, child in self.children.items():
+                if child.id == message["kill"]:
+                    _kill_tree(pid)
+            return True
+        pid = os.fork()
+        if pid == 0:
+            self.channel.close()
+            _outer(message, fds, self.confinement)
+        for fd in fds:
+            os.close(fd)
+        self.children[pid] = _Child(message["id"], message["memory"], message["processes"])
+        return True
+
+    def _reap(self) -> None:
+        """Collect what has ended. A process that is none of our children was left behind by an answer: end it."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                break
+            child = self.children.pop(pid, None)
+            if child is not None:
+                self._end_orphans()
+                message = {"id": child.id, "status": os.waitstatus_to_exitcode(status), "why": child.why}
+                with contextlib.suppress(OSError):
+                    self.channel.send(json.dumps(message).encode())
+
+    def _end_orphans(self) -> None:
+        if sys.platform != "linux":
+            return
+        mine = {pid for known in self.children for pid in linux.descendants(known)} | {os.getpid()}
+        for pid in linux.descendants(os.getpid()):
+            if pid not in mine:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def _watch(self) -> None:
+        """End a job that holds more memory or processes than it may."""
+        for pid, child in self.children.items():
+            family = linux.descendants(pid)
+            # Every process of the family shares the zygote's own pages, which /proc counts for each.
+            if linux.memory(family) - len(family) * self.own_memory > child.memory:
+                child.why = "memory"
+            elif len(family) > child.processes:
+                child.why = "processes"
+            if child.why:
+                _kill_tree(pid)
+
+
+def _kill_tree(pid: int) -> None:
+    family = linux.descendants(pid) if sys.platform == "linux" else [pid]
+    for member in reversed(family):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(member, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _outer(message: dict, fds: list[int], confinement: Confinement) -> None:
+    """In the forked child: own session and descriptors, confinement, then the answer. Never returns."""
+    code = 97
     try:
         os.setsid()
-        job, result, log = fds
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        os.chdir(message["scratch"])
-        _set_limits(message["limits"])
+        job, result = _arrange(fds)
+        if confinement.backend == "bwrap":
+            confine.enter_namespaces()
+            inner = os.fork()
+            if inner:
+                for fd in (0, 1, 2, job, result):
+                    os.close(fd)
+                _, status = os.waitpid(inner, 0)
+                os._exit(min(255, abs(os.waitstatus_to_exitcode(status))))
+            confine.confine_inner(confinement, message["uid"], message["limits"], message["scratch_bytes"])
+            os.chdir(confine.SCRATCH)
+        elif confinement.backend == "landlock":
+            os.chdir(message["scratch"])
+            confine.confine_landlock(confinement, message["scratch"], message["limits"])
+        else:
+            os.chdir(message["scratch"])
+            confine.set_limits(message["limits"])
+        code = 98
         serve_job(job, result)
         sys.stdout.flush()
+        code = 0
     except BaseException as error:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(BaseException):
             os.write(2, f"{type(error).__name__}: {error}\n".encode(errors="replace"))
-        os._exit(1)
-    os._exit(0)
+    os._exit(code)
 
 
-def serve(channel: socket.socket) -> None:
-    """Accept jobs until the parent closes the channel; then end every child that still runs."""
-    children: dict[int, str] = {}
-    channel.send(json.dumps({"ready": os.getpid()}).encode())
-    while True:
-        readable, _, _ = select.select([channel], [], [], 0.02 if children else None)
-        if readable:
-            data, fds, _, _ = socket.recv_fds(channel, 1 << 16, 3)
-            if not data:
-                break
-            message = json.loads(data)
-            pid = os.fork()
-            if pid == 0:
-                channel.close()
-                _child(message, fds)
-            for fd in fds:
-                os.close(fd)
-            children[pid] = message["id"]
-            channel.send(json.dumps({"id": message["id"], "pid": pid}).encode())
-        for pid in list(children):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                channel.send(json.dumps({"id": children.pop(pid), "status": status}).encode())
-    for pid in children:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, 9)
+def _arrange(fds: list[int]) -> tuple[int, int]:
+    """Put job and result on 3 and 4, the log on 1 and 2, nothing on 0, and close all other descriptors."""
+    import fcntl
+
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 64) for fd in fds]
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(high[2], 1)
+    os.dup2(high[2], 2)
+    os.dup2(high[0], 3)
+    os.dup2(high[1], 4)
+    os.closerange(5, 4096)
+    return 3, 4
+
+
+def _warm_up(torch) -> None:
+    """Let libraries read what they read once (/proc/cpuinfo, lazy modules), while it can still be read."""
+    x = torch.ones(8, 8)
+    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+        y = x.to(dtype)
+        (y @ y).exp().float().softmax(-1)
+    torch.nn.functional.silu(x).sort()
+    torch.Generator().manual_seed(0)
 
 
 def main() -> None:
+    import numpy  # noqa: F401
     import torch
 
+    with contextlib.suppress(ImportError):
+        import triton
+        import triton.language  # noqa: F401
     torch.set_num_threads(1)
+    torch.set_num_interop_threads(1)
+    _warm_up(torch)
     sys.meta_path.insert(0, _Blocked())
     if sys.argv[1] == "--once":
         result = os.dup(1)
         os.dup2(2, 1)
         serve_job(0, result)
         return
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    confinement = Confinement.from_json(json.loads(sys.argv[2]))
+    if confinement.backend == "bwrap" and len(os.listdir("/proc/self/task")) != 1:
+        raise SystemExit("a zygote must have one thread only, or its children cannot be trusted to run")
+    Zygote(socket.socket(fileno=int(sys.argv[1])), confinement).serve()
 
 
 if __name__ == "__main__":

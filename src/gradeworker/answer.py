@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.utils.deterministic
 
 from gradeworker import wire
 
@@ -72,10 +73,10 @@ class Outcome:
 def run(job: Job) -> Iterator[Outcome]:
     """Outcomes of all cases, in order.
 
-    The value of a case is turned into data only after the next case has run, so that an answer which hands
-    out one and the same buffer twice is seen to do so.
+    Values are turned into data only after the last case has run, so that an answer which hands out one and the
+    same buffer twice is seen to do so. Memory that torch hands out uninitialised is filled with NaN.
     """
-    with _given_modules(job.modules):
+    with _given_modules(job.modules), _poisoned_allocations():
         printed = io.StringIO()
         try:
             with contextlib.redirect_stdout(printed):
@@ -84,7 +85,7 @@ def run(job: Job) -> Iterator[Outcome]:
             _reraise_interrupt(error)
             yield Outcome(LOADING, error=describe(error), printed=printed.getvalue()[:OUTPUT_KEPT])
             return
-        pending: tuple | None = None
+        held: list[tuple] = []
         for index, case in enumerate(job.cases):
             args, kwargs = _build(wire.clone(case, allow_build=True))
             value, failure, printed = None, None, io.StringIO()
@@ -97,11 +98,9 @@ def run(job: Job) -> Iterator[Outcome]:
                 _reraise_interrupt(error)
                 failure = describe(error)
             after = wire.clone((_plain(args), _plain(kwargs)))
-            if pending:
-                yield _outcome(*pending)
-            pending = (index, value, after, failure, printed.getvalue()[:OUTPUT_KEPT])
-        if pending:
-            yield _outcome(*pending)
+            held.append((index, value, after, failure, printed.getvalue()[:OUTPUT_KEPT]))
+        for parts in held:
+            yield _outcome(*parts)
 
 
 def load(job: Job) -> Any:
@@ -174,6 +173,22 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (torch.Tensor, bool, int, float, str, bytes)):
         return value
     return None
+
+
+@contextlib.contextmanager
+def _poisoned_allocations() -> Iterator[None]:
+    """Fill torch.empty and its kin with NaN, so that an element nobody writes is seen; undo it afterwards."""
+    # torch.use_deterministic_algorithms would do, but imports the whole of torch._inductor: seconds in a fresh child.
+    set_mode = torch._C._set_deterministic_algorithms
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    filled = torch.utils.deterministic.fill_uninitialized_memory
+    set_mode(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    try:
+        yield
+    finally:
+        set_mode(before[0], warn_only=before[1])
+        torch.utils.deterministic.fill_uninitialized_memory = filled
 
 
 @contextlib.contextmanager

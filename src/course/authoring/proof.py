@@ -68,7 +68,7 @@ def _prove_right(row: Row, what: str, source: str, seeds: int) -> bool:
         row.faults.append(f"{what} is stopped by the gate: line {findings[0].line}, {findings[0].message}")
         return False
     for name, cases in _seeded(row.exercise, seeds):
-        verdict = judge.judge(row.exercise, cases, run(row.exercise.job(source, cases)), diagnose=False)
+        verdict = judge.judge(row.exercise, cases, run(row.exercise.job(source, judge.calls(cases))), diagnose=False)
         if not verdict.passed:
             row.faults.append(f"{what} fails ({name}): {feedback.text(verdict)}")
             return False
@@ -78,7 +78,7 @@ def _prove_right(row: Row, what: str, source: str, seeds: int) -> bool:
 def _prove_wrong(row: Row, near_miss) -> int:
     item = row.exercise
     for name, cases in _seeded(item, WRONG_SEEDS):
-        verdict = judge.judge(item, cases, run(item.job(near_miss.source, cases)))
+        verdict = judge.judge(item, cases, run(item.job(near_miss.source, judge.calls(cases))))
         if verdict.passed:
             row.faults.append(f"near-miss {near_miss.name!r} passes ({name})")
             return 0

@@ -69,7 +69,7 @@ def lines(verdict: Verdict) -> list[tuple[str, str]]:
         return rows + [(f"line {item.line}", item.message) for item in verdict.findings[:5]]
     if verdict.kind == "error":
         return _error_rows(verdict)
-    if verdict.kind == "wrong":
+    if verdict.kind in {"wrong", "nondeterministic"}:
         return _wrong_rows(verdict)
     texts = {
         "missing": "no answer was found for this exercise",
@@ -121,6 +121,8 @@ def _wrong_rows(verdict: Verdict) -> list[tuple[str, str]]:
     rows.append(("came", got))
     rows.append(("expected", expected))
     rows.append(("problem", _problem(difference) + where))
+    if verdict.kind == "nondeterministic":
+        rows.append(("note", "the first call was right, the same call again was not: what lives on between calls?"))
     right = f"{verdict.cases_right} of {verdict.cases_total} cases are right"
     return rows + _mistake_rows(verdict) + [("so far", right)] + _printed_rows(verdict)
 

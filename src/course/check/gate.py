@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 ALLOWED_IMPORTS = {
     "__future__", "abc", "bisect", "collections", "copy", "dataclasses", "enum", "functools", "heapq", "itertools",
-    "math", "numpy", "operator", "random", "re", "regex", "statistics", "string", "torch", "triton", "typing",
+    "math", "numpy", "random", "re", "regex", "statistics", "string", "torch", "triton", "typing",
     "unicodedata",
 }
 # Names that reach around the language: no exercise needs them, every cheat does.
@@ -17,6 +17,15 @@ FORBIDDEN_NAMES = {
 }
 FORBIDDEN_TORCH = {"load", "save", "compile", "ops", "classes", "library", "utils", "hub", "jit", "_C", "_dynamo",
                    "multiprocessing", "distributed", "backends", "overrides", "_ops", "cpp_extension"}
+
+
+REACHES = {"getattr", "setattr", "hasattr"}
+# Doors to files, raw memory, foreign code and global state, whatever module they hang on.
+FORBIDDEN_ANYWHERE = {
+    "ctypeslib", "ctypes", "memmap", "fromfile", "tofile", "loadtxt", "genfromtxt", "savetxt", "savez", "f2py",
+    "from_file", "data_ptr", "untyped_storage", "_storage", "set_num_threads", "sys", "os", "subprocess", "builtins",
+    "use_deterministic_algorithms", "set_default_dtype", "set_default_device", "attrgetter", "methodcaller",
+}
 
 
 @dataclass(frozen=True)
@@ -39,7 +48,31 @@ def inspect(source: str, denied: tuple[str, ...] = (), given: tuple[str, ...] = 
     except (SyntaxError, ValueError, RecursionError) as error:
         return [Finding(getattr(error, "lineno", 0) or 0, f"this is not Python: {error.args[0]}", "syntax")]
     found = [item for node in ast.walk(tree) for item in _look(node, frozenset(denied), frozenset(given))]
+    found += _loose_getattr(tree)
+    found += _borrowed(tree, frozenset(denied))
     return sorted(found, key=lambda item: item.line)
+
+
+def _loose_getattr(tree: ast.AST) -> list[Finding]:
+    """getattr and its kin may be called, not handed on: what they are asked for must be readable."""
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    return [
+        Finding(node.lineno, f"{node.id} may only be called, with the attribute's name written out", "policy")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and node.id in REACHES and id(node) not in called
+    ]
+
+
+def _borrowed(tree: ast.AST, denied: frozenset[str]) -> list[Finding]:
+    """A denied name used as a plain name, unless the answer defines it itself."""
+    own = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    own |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    return [
+        Finding(node.lineno, f"{node.id} does the work this exercise asks you to write", "denied")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in denied - own
+    ]
 
 
 def _look(node: ast.AST, denied: frozenset[str], given: frozenset[str]):
@@ -47,20 +80,20 @@ def _look(node: ast.AST, denied: frozenset[str], given: frozenset[str]):
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         yield from _look_import(node, denied, given)
     elif isinstance(node, ast.Attribute):
-        yield from _look_name(node.attr, line, denied, method=True)
+        yield from _look_name(node.attr, line, denied)
         if isinstance(node.value, ast.Name) and node.value.id == "torch" and node.attr in FORBIDDEN_TORCH:
             yield Finding(line, f"torch.{node.attr} has no place in an answer", "policy")
+        elif node.attr in FORBIDDEN_ANYWHERE:
+            yield Finding(line, f"{node.attr} has no place in an answer", "policy")
     elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
         if node.id in FORBIDDEN_NAMES or (node.id.startswith("__") and node.id.endswith("__")):
             yield Finding(line, f"{node.id} has no place in an answer", "policy")
     elif isinstance(node, ast.Call):
         yield from _look_getattr(node, denied)
-    elif isinstance(node, ast.Global):
-        return
 
 
-def _look_name(name: str, line: int, denied: frozenset[str], method: bool):
-    if name.strip("_") in denied:
+def _look_name(name: str, line: int, denied: frozenset[str]):
+    if name.strip("_") in denied or name.lower() in denied:
         yield Finding(line, f"{name} does the work this exercise asks you to write", "denied")
     elif name.startswith("__") and name.endswith("__") and name not in {"__init__", "__name__", "__len__"}:
         yield Finding(line, f"{name} has no place in an answer", "policy")
@@ -70,7 +103,11 @@ def _look_import(node: ast.Import | ast.ImportFrom, denied: frozenset[str], give
     if isinstance(node, ast.ImportFrom):
         modules = [node.module or ""]
         for alias in node.names:
-            yield from _look_name(alias.name, node.lineno, denied, method=False)
+            yield from _look_name(alias.name, node.lineno, denied)
+            if alias.name == "*":
+                yield Finding(node.lineno, "name what you import instead of *", "policy")
+            if alias.name in FORBIDDEN_ANYWHERE:
+                yield Finding(node.lineno, f"{alias.name} has no place in an answer", "policy")
             if node.module == "torch" and alias.name in FORBIDDEN_TORCH:
                 yield Finding(node.lineno, f"torch.{alias.name} has no place in an answer", "policy")
     else:
@@ -79,7 +116,7 @@ def _look_import(node: ast.Import | ast.ImportFrom, denied: frozenset[str], give
         if module in {f"course.given.{name}" for name in given}:
             continue
         parts = module.split(".")
-        if parts[0] == "torch" and len(parts) > 1 and parts[1] in FORBIDDEN_TORCH:
+        if FORBIDDEN_ANYWHERE & set(parts[1:]) or (parts[0] == "torch" and len(parts) > 1 and parts[1] in FORBIDDEN_TORCH):
             yield Finding(node.lineno, f"{module} has no place in an answer", "policy")
         elif parts[0] == "llm_internals":
             yield Finding(node.lineno, "an answer stands on its own: it may not import llm_internals", "policy")
@@ -88,10 +125,10 @@ def _look_import(node: ast.Import | ast.ImportFrom, denied: frozenset[str], give
 
 
 def _look_getattr(node: ast.Call, denied: frozenset[str]):
-    if not (isinstance(node.func, ast.Name) and node.func.id in {"getattr", "setattr", "hasattr"}):
+    if not (isinstance(node.func, ast.Name) and node.func.id in REACHES):
         return
     name = node.args[1] if len(node.args) > 1 else None
     if not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
         yield Finding(node.lineno, f"{node.func.id} needs the attribute's name written out", "policy")
     elif node.func.id != "hasattr":
-        yield from _look_name(name.value, node.lineno, denied, method=True)
+        yield from _look_name(name.value, node.lineno, denied)

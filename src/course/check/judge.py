@@ -16,7 +16,8 @@ PUBLIC_SEED = "public"
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of one answer. ``kind``: pass, wrong, error, policy, missing, timeout, memory, killed, unreadable, infra."""
+    """Of one answer. ``kind``: pass, wrong, error, policy, missing, timeout, memory, killed, unreadable,
+    nondeterministic, infra."""
 
     kind: str
     exercise: Exercise
@@ -37,10 +38,18 @@ class Verdict:
         return self.kind == "pass"
 
 
-def judge(exercise: Exercise, cases: list[Case], outcomes: Iterable[Outcome], diagnose: bool = True) -> Verdict:
-    """The verdict on an answer from its outcomes, one for each case.
+def calls(cases: list[Case]) -> list[Case]:
+    """The calls that an answer is put through: every case, then every case again, in reverse order.
 
-    A case without an outcome means that the worker ended early: verdict "killed". Only data is looked at here.
+    An answer that keeps something between calls gives itself away the second time.
+    """
+    return [*cases, *reversed(cases)]
+
+
+def judge(exercise: Exercise, cases: list[Case], outcomes: Iterable[Outcome], diagnose: bool = True) -> Verdict:
+    """The verdict on an answer from its outcomes, one for each of ``calls(cases)``.
+
+    A call without an outcome means that the worker ended early: verdict "killed". Only data is looked at here.
     """
     got = {outcome.index: outcome for outcome in outcomes}
     total = len(cases)
@@ -49,23 +58,24 @@ def judge(exercise: Exercise, cases: list[Case], outcomes: Iterable[Outcome], di
     first: Verdict | None = None
     right = 0
     for index, case in enumerate(cases):
-        verdict = _judge_case(exercise, case, got.get(index))
-        if verdict is None:
+        expected = compare.expect(exercise, case)
+        once = _judge_call(exercise, case, expected, got.get(index))
+        again = _judge_call(exercise, case, expected, got.get(2 * total - 1 - index))
+        if once is None and again is None:
             right += 1
         elif first is None:
-            first = verdict
+            first = once or _replace(again, kind="nondeterministic" if again.kind == "wrong" else again.kind)
     if first is None:
         return Verdict("pass", exercise, cases_right=right, cases_total=total)
     mistake = name_mistake(exercise, cases, got) if diagnose else None
     return _replace(first, mistake=mistake, cases_right=right, cases_total=total)
 
 
-def _judge_case(exercise: Exercise, case: Case, outcome: Outcome | None) -> Verdict | None:
+def _judge_call(exercise: Exercise, case: Case, expected: Expected, outcome: Outcome | None) -> Verdict | None:
     if outcome is None:
         return Verdict("killed", exercise, case=case)
     if outcome.error is not None:
         return Verdict("error", exercise, case=case, error=outcome.error, printed=outcome.printed)
-    expected = compare.expect(exercise, case)
     found = compare.difference(outcome.value, expected)
     found = found or compare.mutated(exercise, case, outcome.inputs_after)
     if found is None:
@@ -75,9 +85,9 @@ def _judge_case(exercise: Exercise, case: Case, outcome: Outcome | None) -> Verd
 
 
 def name_mistake(exercise: Exercise, cases: list[Case], got: dict[int, Outcome]) -> NearMiss | None:
-    """The near-miss that does on every case what the answer did, or None."""
+    """The near-miss that does in every call what the answer did, or None."""
     for near_miss in exercise.near_misses:
-        theirs = run(exercise.job(near_miss.source, cases))
+        theirs = run(exercise.job(near_miss.source, calls(cases)))
         if all(_alike(exercise, got.get(outcome.index), outcome) for outcome in theirs):
             return near_miss
     return None
@@ -110,7 +120,7 @@ def practice(exercise: Exercise, source: str, runner: Callable = run, diagnose: 
         kind = "error" if findings[0].kind == "syntax" else "policy"
         return Verdict(kind, exercise, findings=tuple(findings))
     cases = list(public_cases(exercise.id))
-    return judge(exercise, cases, runner(exercise.job(source, cases)), diagnose)
+    return judge(exercise, cases, runner(exercise.job(source, calls(cases))), diagnose)
 
 
 def _replace(verdict: Verdict, **changes) -> Verdict:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from course.check import gate
-from course.check.judge import Verdict, judge
+from course.check.judge import Verdict, calls, judge
 from course.grade import secret as secrets
 from course.grade import submission as submissions
 from course.grade.submission import Submission, Unreadable
@@ -45,10 +45,10 @@ def grade_answer(worker: Worker, exercise: Exercise, source: str | None, secret:
         return Verdict(kind, exercise, findings=tuple(findings))
     cases = secrets.hidden_cases(secret, exercise, source)
     try:
-        result = worker.run(exercise.job(source, cases), exercise.seconds)
+        result = worker.run(exercise.job(source, calls(cases)), exercise.seconds)
     except WorkerFailed as error:
         return Verdict("infra", exercise, note=str(error))
-    if result.ended in {"timeout", "unreadable"}:
+    if result.ended in {"timeout", "unreadable", "memory"}:
         return Verdict(result.ended, exercise, note=_tail(result.log))
     verdict = judge(exercise, cases, result.outcomes)
     if result.ended == "killed" and (verdict.kind == "pass" or not result.outcomes):

@@ -1,7 +1,7 @@
 """Drive a worker process: send a job, collect result frames as bytes, stop it in time.
 
-One :class:`Worker` keeps one warm process that forks a child for each job. What comes back is parsed strictly and
-is only data. A worker that dies is started again.
+One :class:`Worker` keeps one warm process, confined by the strongest backend there is, that forks a child for each
+job. What comes back is parsed strictly and is only data. A worker that dies is started again.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
-import gradeworker
+from course.grade import sandbox
 from gradeworker import wire
 from gradeworker.answer import Job, Outcome
 
@@ -41,21 +40,37 @@ class WorkerFailed(RuntimeError):
     """The worker process could not be used; says nothing about the answer."""
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What one answer may use. Wall-clock seconds come from the exercise."""
+
+    memory: int = 2 << 30  # resident bytes, watched every 50 ms
+    address_space: int = 6 << 30
+    file_bytes: int = 16 << 20
+    processes: int = 32
+    open_files: int = 256
+
+
 @dataclass
 class Result:
     """Outcomes that arrived whole, and how the child ended."""
 
     outcomes: list[Outcome] = field(default_factory=list)
-    ended: str = "done"  # done, timeout, killed, unreadable
+    ended: str = "done"  # done, timeout, memory, killed, unreadable
     log: str = ""
     seconds: float = 0.0
 
 
 class Worker:
-    """A warm worker process. Use as a context manager; safe for one thread at a time."""
+    """A warm worker process. Use as a context manager; safe for one thread at a time.
 
-    def __init__(self, memory_bytes: int = 4 << 30):
-        self.limits = {"RLIMIT_AS": memory_bytes, "RLIMIT_FSIZE": 64 << 20, "RLIMIT_CORE": 0, "RLIMIT_NOFILE": 256}
+    ``slot`` tells workers of one batch apart: each gives its children another uid.
+    """
+
+    def __init__(self, backend: str | None = None, limits: Limits | None = None, slot: int = 0):
+        self.limits = limits or Limits()
+        self.probe = sandbox.probe(backend)
+        self.slot = slot
         self._process: subprocess.Popen | None = None
         self._channel: socket.socket | None = None
         self._count = 0
@@ -67,6 +82,10 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def backend(self) -> str:
+        return self.probe.backend
+
     def run(self, job: Job, seconds: float) -> Result:
         """Run one job with a wall-clock limit. Raises :class:`WorkerFailed` when the worker itself fails twice."""
         with self._lock:
@@ -76,10 +95,14 @@ class Worker:
                 return self._run(job, seconds)
             except (OSError, WorkerFailed):
                 self.close()
-                try:
-                    return self._run(job, seconds)
-                except OSError as error:
-                    raise WorkerFailed(f"the worker process does not answer: {error}") from None
+            try:
+                return self._run(job, seconds)
+            except OSError as error:
+                self.close()
+                raise WorkerFailed(f"the worker process does not answer: {error}") from None
+            except BaseException:
+                self.close()
+                raise
 
     def close(self) -> None:
         """End the worker and all that it runs."""
@@ -89,16 +112,19 @@ class Worker:
             try:
                 self._process.wait(5)
             except subprocess.TimeoutExpired:
-                self._process.kill()
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()
         self._process = self._channel = None
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
+            command = [sys.executable, "-I", "-c", _BOOT, _packages(), str(theirs.fileno()),
+                       json.dumps(sandbox.confinement(self.backend))]
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-c", _BOOT, _packages(), str(theirs.fileno())],
-                pass_fds=[theirs.fileno()], env=_clean_environment(), stdin=subprocess.DEVNULL,
+                sandbox.bwrap_command(command) if self.backend == "bwrap" else command,
+                pass_fds=[theirs.fileno()], env=sandbox.environment(), stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
             )
         finally:
@@ -123,76 +149,85 @@ class Worker:
             self.close()
             self._start()
         self._count += 1
-        name = f"{self._count}"
+        name = str(self._count)
         with tempfile.TemporaryDirectory(prefix="course-") as scratch, tempfile.TemporaryFile() as log:
-            job_file = Path(scratch, "job")
-            job_file.write_bytes(job.to_bytes())
-            job_fd = os.open(job_file, os.O_RDONLY)
-            job_file.unlink()
-            read_end, write_end = os.pipe()
-            try:
-                limits = {**self.limits, "RLIMIT_CPU": int(seconds) + 2}
-                message = json.dumps({"id": name, "scratch": scratch, "limits": limits}).encode()
-                socket.send_fds(self._channel, [message], [job_fd, write_end, log.fileno()])
-            finally:
-                os.close(job_fd)
-                os.close(write_end)
+            with tempfile.TemporaryFile() as job_file:
+                job_file.write(job.to_bytes())
+                job_file.seek(0)
+                read_end, write_end = os.pipe()
+                try:
+                    socket.send_fds(self._channel, [self._message(name, scratch, seconds)],
+                                    [job_file.fileno(), write_end, log.fileno()])
+                except BaseException:
+                    os.close(read_end)
+                    raise
+                finally:
+                    os.close(write_end)
             try:
                 return self._collect(name, read_end, log, seconds)
             finally:
                 os.close(read_end)
 
+    def _message(self, name: str, scratch: str, seconds: float) -> bytes:
+        limits = {
+            "RLIMIT_AS": self.limits.address_space, "RLIMIT_FSIZE": self.limits.file_bytes, "RLIMIT_CORE": 0,
+            "RLIMIT_NOFILE": self.limits.open_files, "RLIMIT_CPU": int(seconds) + 5, "RLIMIT_MSGQUEUE": 0,
+            "RLIMIT_MEMLOCK": 1 << 20,
+        }
+        if self.backend == "bwrap":  # counted by uid, which only there is the answer's own
+            limits["RLIMIT_NPROC"] = self.limits.processes
+        return json.dumps({
+            "id": name, "scratch": scratch, "uid": 20_000 + self.slot, "limits": limits, "memory": self.limits.memory,
+            "processes": self.limits.processes, "scratch_bytes": sandbox.SCRATCH_BYTES,
+        }).encode()
+
     def _collect(self, name: str, read_end: int, log, seconds: float) -> Result:
-        """Read frames until the child closes its pipe or time is up, then make sure that it has ended."""
+        """Read frames until the job has ended or its time is up, then make sure that it has ended."""
         start = time.monotonic()
-        pid, status, data, ended = None, None, bytearray(), "done"
+        status, why, data, ended, pipe_open = None, "", bytearray(), "done", True
         os.set_blocking(read_end, False)
-        open_pipe = True
-        while open_pipe or status is None:
+        while status is None:
             left = start + seconds - time.monotonic()
             if left <= 0 or len(data) > RESULT_CAP:
                 ended = "timeout" if left <= 0 else "killed"
                 break
-            watched = [self._channel] + ([read_end] if open_pipe else [])
-            readable, _, _ = select.select(watched, [], [], left)
+            readable, _, _ = select.select([self._channel, *([read_end] if pipe_open else [])], [], [], left)
             if read_end in readable:
                 chunk = os.read(read_end, 1 << 20)
                 data += chunk
-                open_pipe = bool(chunk)
-            if self._channel in readable:
+                pipe_open = bool(chunk)
+            elif self._channel in readable:
                 message = self._receive(0) or {}
                 if message.get("id") == name:
-                    pid = message.get("pid", pid)
-                    status = message.get("status", status)
-                    if status is not None and open_pipe:
-                        # The child is gone; whatever still holds the pipe is none of our business.
-                        with contextlib.suppress(BlockingIOError):
-                            while chunk := os.read(read_end, 1 << 20):
-                                data += chunk
-                        open_pipe = False
+                    status, why = message["status"], message["why"]
         if status is None:
-            self._kill(name, pid)
-        elif pid is not None:
-            _kill_group(pid)  # a daemon the answer left behind
+            why = self._end(name)
+        with contextlib.suppress(BlockingIOError):  # what still lies in the pipe
+            while pipe_open and len(data) <= RESULT_CAP and (chunk := os.read(read_end, 1 << 20)):
+                data += chunk
         outcomes, whole = parse_frames(bytes(data))
-        if ended == "done" and not whole:
-            ended = "unreadable"
-        elif ended == "done" and status != 0:
-            ended = "killed"
+        if ended == "done":
+            ended = "memory" if why == "memory" else "killed" if status != 0 else "done" if whole else "unreadable"
         log.seek(0)
-        return Result(outcomes, ended, log.read(LOG_KEPT).decode("utf-8", "replace"), time.monotonic() - start)
+        return Result(outcomes, ended, clean_log(log.read(LOG_KEPT)), time.monotonic() - start)
 
-    def _kill(self, name: str, pid: int | None) -> None:
+    def _end(self, name: str) -> str:
+        """End a job that runs on, and wait until the worker has seen it end. A worker that cannot is ended itself."""
+        self._channel.send(json.dumps({"kill": name}).encode())
         deadline = time.monotonic() + 5
         while time.monotonic() < deadline:
-            if pid is not None:
-                _kill_group(pid)
-            message = self._receive(0.2) or {}
+            message = self._receive(deadline - time.monotonic()) or {}
             if message.get("id") == name:
-                pid = message.get("pid", pid)
-                if "status" in message:
-                    return
+                return message["why"]
         self.close()
+        return ""
+
+
+def clean_log(data: bytes) -> str:
+    """What an answer wrote, as harmless text: no control characters, each line marked, so that none reads as ours."""
+    text = data.decode("utf-8", "replace")
+    text = "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return "\n".join(f"| {line[:400]}" for line in text.splitlines()[:200])
 
 
 def parse_frames(data: bytes) -> tuple[list[Outcome], bool]:
@@ -214,20 +249,8 @@ def parse_frames(data: bytes) -> tuple[list[Outcome], bool]:
     return outcomes, True
 
 
-def _kill_group(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-
-
 def _packages() -> str:
-    return str(Path(gradeworker.__file__).resolve().parents[1])
-
-
-def _clean_environment() -> dict[str, str]:
-    keep = ("PATH", "LANG", "LC_ALL", "SYSTEMROOT", "TEMP", "TMP", "TMPDIR", "VIRTUAL_ENV",
-            "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
-    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    return {name: os.environ[name] for name in keep if name in os.environ} | threads
+    return sandbox._worker_path()
 
 
 def _run_once(job: Job, seconds: float) -> Result:
@@ -237,10 +260,10 @@ def _run_once(job: Job, seconds: float) -> Result:
         try:
             done = subprocess.run(
                 [sys.executable, "-I", "-c", _BOOT, _packages(), "--once"], input=job.to_bytes(), cwd=scratch,
-                env=_clean_environment(), capture_output=True, timeout=seconds + 30,
+                env={**os.environ, **sandbox.environment()}, capture_output=True, timeout=seconds + 30,
             )
         except subprocess.TimeoutExpired:
             return Result(ended="timeout", seconds=time.monotonic() - start)
     outcomes, whole = parse_frames(done.stdout[:RESULT_CAP])
     ended = "unreadable" if not whole else "done" if done.returncode == 0 else "killed"
-    return Result(outcomes, ended, done.stderr[:LOG_KEPT].decode("utf-8", "replace"), time.monotonic() - start)
+    return Result(outcomes, ended, clean_log(done.stderr[:LOG_KEPT]), time.monotonic() - start)

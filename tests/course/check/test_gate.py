@@ -17,6 +17,9 @@ DENIED = ("softmax", "rms_norm", "scaled_dot_product_attention")
         "def f(x):\n    return torch.ops.aten._softmax(x, -1, False)",
         "def f(x):\n    return torch._softmax(x, -1, False)",
         "import torch.nn.functional as G\nf = G.scaled_dot_product_attention",
+        "from torch.nn.functional import *\ndef f(x):\n    return softmax(x, -1)",
+        "f = torch.nn.Softmax(-1)",
+        "def f(x):\n    return list(map(getattr, [torch], ['softmax']))[0](x, -1)",
     ],
 )
 def test_denied_calls_are_seen(source):
@@ -41,6 +44,14 @@ def test_denied_calls_are_seen(source):
         "get_ipython()",
         "from . import x",
         "setattr(x, name, 1)",
+        "import operator",
+        "g = getattr",
+        "torch.utils._os",
+        "collections.abc.sys.modules",
+        "np.ctypeslib.ctypes",
+        "import numpy.ctypeslib as c",
+        "from torch.testing._internal.common_utils import os",
+        "x.data_ptr()",
     ],
 )
 def test_what_no_answer_needs_is_refused(source):
@@ -55,6 +66,9 @@ def test_what_no_answer_needs_is_refused(source):
         "from collections import Counter\nclass C:\n    def __init__(self):\n        self.n = 0\n"
         "    def __len__(self):\n        return self.n",
         "def my_softmax(x):\n    return x",
+        "def softmax(x):\n    return x\ndef f(x):\n    return softmax(x)",
+        "def f(x, softmax):\n    return softmax(x)",
+        "def f(x):\n    return getattr(x, 'shape')",
         "from course.given.kv_cache import TinyLlama",
         "def f(x):\n    x[...] = 0\n    return x.view(-1)[:, None]",
         "def f(s):\n    'softmax in a docstring is no call'\n    return s.encode()",

@@ -1,0 +1,99 @@
+"""Confine a forked child before it runs an answer, by one of three backends.
+
+bwrap       the zygote already lives in a bubblewrap container without network, home or the course's sources; each
+            child gets mount, pid, ipc, net and uts namespaces of its own, a small private /scratch, its own uid, no
+            capabilities, rlimits and seccomp
+landlock    no namespaces: Landlock rules, rlimits and seccomp on an ordinary process
+none        rlimits only; where there is nothing better (macOS)
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import signal
+from dataclasses import dataclass, field
+
+from gradeworker import linux
+
+SCRATCH = "/scratch"
+NAMESPACES = linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.CLONE_NEWNET | linux.CLONE_NEWUTS
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """How children are confined; comes from the trusted side when the worker starts."""
+
+    backend: str = "none"
+    seccomp: bytes = b""
+    read_only: tuple[str, ...] = field(default_factory=tuple)  # Landlock: what may be read
+
+    @classmethod
+    def from_json(cls, data: dict) -> Confinement:
+        program = base64.b64decode(data.get("seccomp", ""))
+        return cls(data.get("backend", "none"), program, tuple(data.get("read_only", ())))
+
+
+def enter_namespaces() -> None:
+    """In the outer child: new namespaces for the inner one. An ordinary user needs a user namespace for that."""
+    if os.geteuid() == 0:
+        linux.unshare(NAMESPACES)
+        return
+    uid, gid = os.getuid(), os.getgid()
+    linux.unshare(linux.CLONE_NEWUSER | NAMESPACES)
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+            file.write(text)
+
+
+def confine_inner(confinement: Confinement, uid: int, limits: dict[str, int], scratch_bytes: int) -> None:
+    """In the inner child, process 1 of its own namespace: private files, no rights, limits, seccomp."""
+    linux.mount("none", "/", "", linux.MS_REC | linux.MS_PRIVATE)
+    for target, size in ((SCRATCH, scratch_bytes), ("/dev/shm", scratch_bytes // 4)):
+        linux.mount("tmpfs", target, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV,
+                    f"size={size},nr_inodes=4096,mode=1777")
+    _own_proc()
+    if os.geteuid() == 0:
+        _become(uid)
+    linux.drop_capabilities()
+    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+    set_limits(limits)
+    linux.load_seccomp(confinement.seccomp)
+
+
+def confine_landlock(confinement: Confinement, scratch: str, limits: dict[str, int]) -> None:
+    """Without namespaces: only the scratch folder and what Python needs; never another process of this user."""
+    if os.geteuid() == 0:
+        linux.drop_capabilities()
+    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+    set_limits(limits)
+    linux.landlock(list(confinement.read_only), [scratch, "/dev/null"])
+    linux.load_seccomp(confinement.seccomp)
+
+
+def set_limits(limits: dict[str, int]) -> None:
+    """rlimits by name; one that this system does not know or allow is left out."""
+    import resource
+
+    for name, value in limits.items():
+        kind = getattr(resource, name, None)
+        if kind is not None:
+            with contextlib.suppress(ValueError, OSError):
+                hard = resource.getrlimit(kind)[1]
+                value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+                resource.setrlimit(kind, (value, value))
+
+
+def _own_proc() -> None:
+    flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
+    try:
+        linux.mount("proc", "/proc", "proc", flags)
+    except OSError:  # some containers forbid it; then none at all
+        linux.mount("tmpfs", "/proc", "tmpfs", flags, "size=4k")
+
+
+def _become(uid: int) -> None:
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)

@@ -1,0 +1,135 @@
+"""Raw Linux primitives by ctypes: prctl, namespaces, mounts, capabilities, Landlock, loading a seccomp program.
+
+Imports neither torch nor anything of ours. Every call raises OSError with the step's name when the kernel refuses.
+Sources: the man pages prctl(2), unshare(2), mount(2), capset(2), landlock(7), seccomp(2).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP = 1, 4, 22, 24
+PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 36, 38, 47
+CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x2000000, 0x4000000, 0x8000000
+CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_PRIVATE = 2, 4, 8, 16384, 1 << 18
+_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
+
+
+def _check(result: int, step: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{step}: {os.strerror(number)}")
+    return result
+
+
+def prctl(option: int, *arguments: int) -> int:
+    """prctl(2) with up to four integer arguments."""
+    values = [ctypes.c_ulong(value) for value in (*arguments, 0, 0, 0, 0)[:4]]
+    return _check(_libc.prctl(option, *values), f"prctl {option}")
+
+
+def unshare(flags: int) -> None:
+    _check(_libc.unshare(flags), f"unshare {flags:#x}")
+
+
+def mount(source: str, target: str, kind: str, flags: int = 0, data: str = "") -> None:
+    arguments = (source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), data.encode())
+    _check(_libc.mount(*arguments), f"mount {kind} on {target}")
+
+
+def drop_capabilities() -> None:
+    """Give up every capability, for good."""
+    for number in range(64):
+        _libc.prctl(PR_CAPBSET_DROP, ctypes.c_ulong(number), 0, 0, 0)
+    _libc.prctl(PR_CAP_AMBIENT, ctypes.c_ulong(4), 0, 0, 0)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    _check(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
+
+
+class _Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
+
+
+def load_seccomp(program: bytes) -> None:
+    """Install a BPF program on this process and all it will start. Also sets no_new_privs."""
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    buffer = ctypes.create_string_buffer(program, len(program))
+    filters = _Program(len(program) // 8, ctypes.cast(buffer, ctypes.c_void_p))
+    _check(_libc.prctl(PR_SET_SECCOMP, ctypes.c_ulong(2), ctypes.byref(filters), 0, 0), "seccomp")
+
+
+def landlock_abi() -> int:
+    """Version of the kernel's Landlock, 0 when there is none."""
+    if sys.platform != "linux":
+        return 0
+    return max(0, _libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1))
+
+
+class _PathRule(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = [("access", ctypes.c_uint64), ("fd", ctypes.c_int32)]
+
+
+def landlock(read_only: list[str], writable: list[str]) -> None:
+    """Allow reading below ``read_only``, everything below ``writable``, no other file; no TCP where the ABI can.
+
+    From ABI 6 on also no signals to and no abstract sockets of processes outside.
+    """
+    abi = landlock_abi()
+    if not abi:
+        raise OSError("this kernel has no Landlock")
+    newer = (1 << 14 if abi >= 3 else 0) | (1 << 15 if abi >= 5 else 0)  # truncate, ioctl
+    everything = (1 << 13) - 1 | (1 << 13 if abi >= 2 else 0) | newer
+    on_a_file = 0b111 | newer
+    read = 0b1101  # execute, read file, read directory
+    attributes = (ctypes.c_uint64 * 3)(everything, 3 if abi >= 4 else 0, 3 if abi >= 6 else 0)
+    size = 24 if abi >= 6 else 16 if abi >= 4 else 8
+    ruleset = _check(_libc.syscall(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(size), 0), "landlock create")
+    for paths, access in ((read_only, read), (writable, everything)):
+        for path in paths:
+            if os.path.exists(path):
+                fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+                rule = _PathRule(access if os.path.isdir(path) else access & on_a_file, fd)
+                _check(_libc.syscall(_LANDLOCK_ADD, ruleset, 1, ctypes.byref(rule), 0), f"landlock rule for {path}")
+                os.close(fd)
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    _check(_libc.syscall(_LANDLOCK_RESTRICT, ruleset, 0), "landlock restrict")
+    os.close(ruleset)
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below ``pid``, itself first, as far as /proc shows them."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as stat:
+                    parent = int(stat.read().rsplit(")", 1)[1].split()[1])
+            except (OSError, IndexError, ValueError):
+                continue
+            children.setdefault(parent, []).append(int(name))
+    found, waiting = [], [pid]
+    while waiting:
+        current = waiting.pop()
+        found.append(current)
+        waiting += children.get(current, [])
+    return found
+
+
+def memory(pids: list[int]) -> int:
+    """Bytes of anonymous and shared memory that the processes hold in RAM."""
+    total = 0
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as status:
+                for line in status:
+                    if line.startswith(("RssAnon", "RssShmem")):
+                        total += int(line.split()[1]) << 10
+        except (OSError, ValueError, IndexError):
+            continue
+    return total
