@@ -116,7 +116,8 @@ def _look_import(node: ast.Import | ast.ImportFrom, denied: frozenset[str], give
         if module in {f"course.given.{name}" for name in given}:
             continue
         parts = module.split(".")
-        if FORBIDDEN_ANYWHERE & set(parts[1:]) or (parts[0] == "torch" and len(parts) > 1 and parts[1] in FORBIDDEN_TORCH):
+        forbidden = FORBIDDEN_ANYWHERE | FORBIDDEN_TORCH if parts[0] == "torch" else FORBIDDEN_ANYWHERE
+        if forbidden & set(parts[1:]):
             yield Finding(node.lineno, f"{module} has no place in an answer", "policy")
         elif parts[0] == "llm_internals":
             yield Finding(node.lineno, "an answer stands on its own: it may not import llm_internals", "policy")
