@@ -57,12 +57,16 @@ _hints_shown: dict[str, int] = {}
 
 
 def try_in_model(exercise_id: str, prompt: str = "The capital of France is") -> None:
-    """Run your answer inside the real model: the text it makes, the error of its logits, tokens per second."""
+    """Run your answer inside the real model: the text it makes, the error of its logits, tokens per second.
+
+    An answer that is missing or does not pass its check yet is told so; the check cell is where that is an error.
+    """
     from course.check import trial
     from course.specs import exercise
 
     item = exercise(exercise_id)
-    print(trial.run(item, _source(item), prompt))
+    source = cells.source_for(exercise_id)
+    print(f"{exercise_id}: run its answer cell first" if source is None else trial.run(item, source, prompt))
 
 
 def _source(item) -> str:
