@@ -6,6 +6,7 @@ kept on disk: the same kernel for the same card is compiled once.
 """
 
 import ast
+import contextlib
 import dataclasses
 import hashlib
 import inspect
@@ -63,8 +64,8 @@ class CompileReport:
         mma = ", ".join(f"{n} x {dtype}" for dtype, n in self.mma.items()) or "none"
         loads = ", ".join(f"{n} x {op}" for op, n in self.loads.items()) or "none"
         return (
-            f"{self.kernel} for sm_{self.arch}: {self.registers} registers, {self.spills} spills, {self.shared:,} B shared, "
-            f"matrix instructions {mma}, loads {loads}"
+            f"{self.kernel} for sm_{self.arch}: {self.registers} registers, {self.spills} spills, "
+            f"{self.shared:,} B shared, matrix instructions {mma}, loads {loads}"
         )
 
 
@@ -153,8 +154,8 @@ def assert_gpu_ready(
         if wide * 2 < total:
             what = ", ".join(f"{n} x {op}" for op, n in report.loads.items())
             problems.append(
-                f"only {wide} of {total} bytes are loaded 128 bits at a time ({what}): rows must be contiguous and their "
-                "length known to be divisible by 16 (aligned=...)"
+                f"only {wide} of {total} bytes are loaded 128 bits at a time ({what}): rows must be contiguous and "
+                "their length known to be divisible by 16 (aligned=...)"
             )
     limit = SHARED_LIMIT[report.arch] if shared_limit is None else shared_limit
     if report.shared > limit:
@@ -358,4 +359,5 @@ def _write(place: pathlib.Path, answer: dict) -> None:
         temporary.write_text(json.dumps(answer))
         os.replace(temporary, place)
     except OSError:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()

@@ -33,7 +33,7 @@ def _distinct(tensor: torch.Tensor) -> int:
     return n
 
 
-class count_ops(TorchDispatchMode):  # noqa: N801  used as a function: `with count_ops() as ops`
+class count_ops(TorchDispatchMode):
     """Count the bytes of eager operations, and note the largest tensor that they make.
 
     A view costs nothing and makes nothing, torch.empty makes a tensor but moves nothing. Kernels of Triton are not

@@ -21,7 +21,7 @@ def _peaks(fp32: float, tf32: float, fp16: float, int8: float, fp8: float | None
     """TFLOP/s (int8: TOP/s) to operations a second, by the names of triton's dtypes."""
     table = {"fp32": fp32, "tf32": tf32, "fp16": fp16, "bf16": fp16, "int8": int8, "uint8": int8}
     if fp8 is not None:
-        table |= {name: fp8 for name in ("fp8e4nv", "fp8e5", "fp8e4b8", "fp8e5b16")}
+        table |= dict.fromkeys(("fp8e4nv", "fp8e5", "fp8e4b8", "fp8e5b16"), fp8)
     return {name: value * 1e12 for name, value in table.items()}
 
 

@@ -89,7 +89,8 @@ MUTANTS = [
         "fault",
         "attention",
         "flash",
-        "k = tl.load(K + kv + n[:, None] * D + d[None, :], mask=n[:, None] < kv_len, other=0.0)\n        v = tl.load(V + kv + n",
+        "k = tl.load(K + kv + n[:, None] * D + d[None, :], mask=n[:, None] < kv_len, other=0.0)\n"
+        "        v = tl.load(V + kv + n",
         "k = tl.load(K + kv + n[:, None] * D + d[None, :])\n        v = tl.load(V + kv + n",
         faults.OUT_OF_BOUNDS_LOAD,
         "K, shape [2, 80, 32]: 1536 of 2048 active lanes outside; the first reads element 5120",
@@ -211,8 +212,12 @@ MUTANTS = [
         "fault",
         "matmul",
         "matmul",
-        "b = tl.load(B + k[:, None] * N + n[None, :], mask=(k[:, None] < K) & (n[None, :] < N), other=0.0)\n        acc = tl.dot(a, b, acc)\n    tl.store(C",
-        "b = tl.load(B + k[:, None] * N + n[None, :], mask=(k[:, None] < K) & (n[None, :] < N))\n        acc = tl.dot(a, b, acc)\n    tl.store(C",
+        "b = tl.load(B + k[:, None] * N + n[None, :], mask=(k[:, None] < K) & (n[None, :] < N), other=0.0)\n"
+        "        acc = tl.dot(a, b, acc)\n"
+        "    tl.store(C",
+        "b = tl.load(B + k[:, None] * N + n[None, :], mask=(k[:, None] < K) & (n[None, :] < N))\n"
+        "        acc = tl.dot(a, b, acc)\n"
+        "    tl.store(C",
         faults.POISON,
         "values stored to C come from masked lanes of the load in line",
     ),
@@ -222,7 +227,9 @@ MUTANTS = [
         "fault",
         "indexing",
         "scatter add",
-        "OUT + tl.load(IDX + offs, mask=mask, other=0),\n        tl.load(X + offs, mask=mask, other=0.0).to(tl.float32),\n        mask=mask,",
+        "OUT + tl.load(IDX + offs, mask=mask, other=0),\n"
+        "        tl.load(X + offs, mask=mask, other=0.0).to(tl.float32),\n"
+        "        mask=mask,",
         "OUT + tl.load(IDX + offs, mask=mask),\n        tl.load(X + offs, mask=mask, other=0.0).to(tl.float32),",
         faults.OUT_OF_BOUNDS_ATOMIC,
         "OUT, shape [10]: 28 of 64 active lanes outside",
@@ -237,7 +244,8 @@ MUTANTS = [
         "    tl.atomic_add(COUNTS + tl.arange(0, 256), counts)",
         "    i = tl.arange(0, 256)\n    tl.store(COUNTS + i, tl.load(COUNTS + i) + counts)",
         faults.RACE_READ_WRITE,
-        "it reads element 0 of COUNTS, which program (0, 0, 0) writes in the same launch; programs run in no particular order",
+        "it reads element 0 of COUNTS, which program (0, 0, 0) writes in the same launch; programs run in no "
+        "particular order",
     ),
     Mutant(
         "locked sum: no lock",
@@ -334,8 +342,18 @@ MUTANTS = [
         "fault",
         "reduction",
         "rms_norm",
-        "n, eps, BLOCK: tl.constexpr):\n    row = tl.program_id(0)\n    offs = tl.arange(0, BLOCK)\n    mask = offs < n\n    x = tl.load(X + row * n + offs, mask=mask, other=0.0).to(tl.float32)\n    w",
-        "n, eps, BLOCK: tl.constexpr):\n    row = tl.program_id(0)\n    offs = tl.arange(0, BLOCK // 2)\n    mask = offs < n\n    x = tl.load(X + row * n + offs, mask=mask, other=0.0).to(tl.float32)\n    w",
+        "n, eps, BLOCK: tl.constexpr):\n"
+        "    row = tl.program_id(0)\n"
+        "    offs = tl.arange(0, BLOCK)\n"
+        "    mask = offs < n\n"
+        "    x = tl.load(X + row * n + offs, mask=mask, other=0.0).to(tl.float32)\n"
+        "    w",
+        "n, eps, BLOCK: tl.constexpr):\n"
+        "    row = tl.program_id(0)\n"
+        "    offs = tl.arange(0, BLOCK // 2)\n"
+        "    mask = offs < n\n"
+        "    x = tl.load(X + row * n + offs, mask=mask, other=0.0).to(tl.float32)\n"
+        "    w",
         faults.UNWRITTEN,
         "OUT, shape [5, 77]: 65 of 385 elements were written by no program; the first is element 64",
     ),
@@ -389,8 +407,14 @@ MUTANTS = [
         "reference",
         "attention",
         "flash",
-        "total = total * fade + tl.sum(p, 1)\n        acc = acc * fade[:, None] + tl.dot(p.to(v.dtype), v)\n        best = new\n    out",
-        "total = total + tl.sum(p, 1)\n        acc = acc * fade[:, None] + tl.dot(p.to(v.dtype), v)\n        best = new\n    out",
+        "total = total * fade + tl.sum(p, 1)\n"
+        "        acc = acc * fade[:, None] + tl.dot(p.to(v.dtype), v)\n"
+        "        best = new\n"
+        "    out",
+        "total = total + tl.sum(p, 1)\n"
+        "        acc = acc * fade[:, None] + tl.dot(p.to(v.dtype), v)\n"
+        "        best = new\n"
+        "    out",
         says="out: error",
     ),
     Mutant(
@@ -540,8 +564,14 @@ MUTANTS = [
         "traffic",
         "attention",
         "flash",
-        "        n = start + tl.arange(0, BN)\n        k = tl.load(K + kv + n[:, None] * D + d[None, :], mask=n[:, None] < kv_len, other=0.0)\n        v = tl.load(V + kv",
-        "        n = start + tl.arange(0, BN)\n        q = tl.load(Q + head * q_len * D + m[:, None] * D + d[None, :], mask=m[:, None] < q_len, other=0.0)\n        k = tl.load(K + kv + n[:, None] * D + d[None, :], mask=n[:, None] < kv_len, other=0.0)\n        v = tl.load(V + kv",
+        "        n = start + tl.arange(0, BN)\n"
+        "        k = tl.load(K + kv + n[:, None] * D + d[None, :], mask=n[:, None] < kv_len, other=0.0)\n"
+        "        v = tl.load(V + kv",
+        "        n = start + tl.arange(0, BN)\n"
+        "        q = tl.load(Q + head * q_len * D + m[:, None] * D + d[None, :], mask=m[:, None] < q_len, "
+        "other=0.0)\n"
+        "        k = tl.load(K + kv + n[:, None] * D + d[None, :], mask=n[:, None] < kv_len, other=0.0)\n"
+        "        v = tl.load(V + kv",
         says="load of Q",
     ),
     Mutant(
@@ -561,7 +591,11 @@ MUTANTS = [
         "reduction",
         "softmax",
         "    e = tl.exp(x - tl.max(x, 0))\n    tl.store(OUT + row * n + offs, (e / tl.sum(e, 0))",
-        "    high = tl.max(x, 0)\n    x = tl.load(X + row * n + offs, mask=mask, other=-float('inf')).to(tl.float32)\n    total = tl.sum(tl.exp(x - high), 0)\n    x = tl.load(X + row * n + offs, mask=mask, other=-float('inf')).to(tl.float32)\n    tl.store(OUT + row * n + offs, (tl.exp(x - high) / total)",
+        "    high = tl.max(x, 0)\n"
+        "    x = tl.load(X + row * n + offs, mask=mask, other=-float('inf')).to(tl.float32)\n"
+        "    total = tl.sum(tl.exp(x - high), 0)\n"
+        "    x = tl.load(X + row * n + offs, mask=mask, other=-float('inf')).to(tl.float32)\n"
+        "    tl.store(OUT + row * n + offs, (tl.exp(x - high) / total)",
         says="load of X",
     ),
 ]
