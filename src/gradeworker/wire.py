@@ -76,7 +76,28 @@ def decode(data: bytes, allow_build: bool = False) -> Any:
 
 
 def clone(value: Any, allow_build: bool = False) -> Any:
-    """A deep copy that shares no memory with ``value`` and keeps the strides of its tensors."""
+    """What ``decode(encode(value))`` gives, without the bytes: a deep copy that shares no memory with ``value``."""
+    return _copy(value, allow_build, 0)
+
+
+_PLAIN = frozenset({type(None), bool, int, float, str, bytes})
+
+
+def _copy(value: Any, allow_build: bool, depth: int) -> Any:
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if depth > MAX_DEPTH:
+        return decode(encode(value), allow_build)
+    if kind is dict:
+        items = value.items()
+        if all(type(k) in _PLAIN and type(v) in _PLAIN for k, v in items):
+            return dict(items)
+        return {_copy(k, allow_build, depth + 1): _copy(v, allow_build, depth + 1) for k, v in items}
+    if kind is list or kind is tuple:
+        return kind([item if type(item) in _PLAIN else _copy(item, allow_build, depth + 1) for item in value])
+    if kind is Build and allow_build:
+        return Build(value.module, value.name, _copy(value.kwargs, allow_build, depth + 1))
     return decode(encode(value), allow_build)
 
 

@@ -35,6 +35,22 @@ def test_plain_values_survive(value):
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.bool]
 
 
+@given(plain)
+def test_a_clone_is_what_the_bytes_would_give(value):
+    assert equal(wire.clone(value), wire.decode(wire.encode(value)))
+
+
+def test_a_clone_shares_no_memory():
+    value = {"a": [torch.zeros(2)], "b": (wire.Build("m", "f", {"x": [1]}),)}
+    copy = wire.clone(value, allow_build=True)
+    copy["a"][0].fill_(1)
+    copy["b"][0].kwargs["x"].append(2)
+    assert value["a"][0].sum() == 0
+    assert value["b"][0].kwargs == {"x": [1]}
+    with pytest.raises(wire.WireError):
+        wire.clone(value)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0, 2), (5, 7)])
 def test_tensors_survive(dtype, shape):

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 from course.authoring.build import solution_sources, stub_sources
 from course.check import feedback, gate, judge
+from course.check.judge import Memory
 from course.specs import exercises
-from course.specs.exercise import Draw, Exercise
+from course.specs.exercise import Draw, Exercise, NearMiss
 from gradeworker.answer import run
 
 SEEDS = 20
@@ -43,15 +44,16 @@ def prove_one(item: Exercise, solution: str | None, stub: str | None, seeds: int
         return row
     if len(item.near_misses) < 3:
         row.faults.append(f"only {len(item.near_misses)} near-misses; at least 3 are needed")
-    _prove_right(row, "the solution", solution, seeds)
+    draws = [(name, Memory(item, cases)) for name, cases in _seeded(item, seeds)]
+    _prove_right(row, "the solution", solution, draws)
     row.seeds = seeds
     for alternate in item.alternates:
-        if _prove_right(row, f"alternate {alternate.name!r}", alternate.source, max(2, seeds // 4)):
+        if _prove_right(row, f"alternate {alternate.name!r}", alternate.source, draws[: max(2, seeds // 4)]):
             row.alternates += 1
     if not item.alternates:
         row.faults.append("no alternate right answer")
     for near_miss in item.near_misses:
-        row.near_misses += _prove_wrong(row, near_miss)
+        row.near_misses += _prove_wrong(row, near_miss, draws[:WRONG_SEEDS])
     row.stub = _prove_stub(row, stub)
     return row
 
@@ -62,23 +64,24 @@ def _seeded(item: Exercise, count: int):
         yield f"seed {seed}", item.cases(Draw(f"proof/{item.id}/{seed}"))
 
 
-def _prove_right(row: Row, what: str, source: str, seeds: int) -> bool:
+def _prove_right(row: Row, what: str, source: str, draws: list[tuple[str, Memory]]) -> bool:
     findings = gate.inspect(source, row.exercise.denied, row.exercise.given)
     if findings:
         row.faults.append(f"{what} is stopped by the gate: line {findings[0].line}, {findings[0].message}")
         return False
-    for name, cases in _seeded(row.exercise, seeds):
-        verdict = judge.judge(row.exercise, cases, run(row.exercise.job(source, judge.calls(cases))), diagnose=False)
+    for name, memory in draws:
+        outcomes = run(row.exercise.job(source, judge.calls(memory.cases)))
+        verdict = judge.judge(row.exercise, memory.cases, outcomes, diagnose=False, memory=memory)
         if not verdict.passed:
             row.faults.append(f"{what} fails ({name}): {feedback.text(verdict)}")
             return False
     return True
 
 
-def _prove_wrong(row: Row, near_miss) -> int:
+def _prove_wrong(row: Row, near_miss: NearMiss, draws: list[tuple[str, Memory]]) -> int:
     item = row.exercise
-    for name, cases in _seeded(item, WRONG_SEEDS):
-        verdict = judge.judge(item, cases, run(item.job(near_miss.source, judge.calls(cases))))
+    for name, memory in draws:
+        verdict = judge.judge(item, memory.cases, memory.outcomes(near_miss), memory=memory)
         if verdict.passed:
             row.faults.append(f"near-miss {near_miss.name!r} passes ({name})")
             return 0

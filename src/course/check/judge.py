@@ -46,11 +46,33 @@ def calls(cases: list[Case]) -> list[Case]:
     return [*cases, *reversed(cases)]
 
 
-def judge(exercise: Exercise, cases: list[Case], outcomes: Iterable[Outcome], diagnose: bool = True) -> Verdict:
+class Memory:
+    """What does not depend on the answer: expected values, and what the near-misses do, for one list of cases."""
+
+    def __init__(self, exercise: Exercise, cases: list[Case]):
+        self.exercise, self.cases = exercise, cases
+        self._expected: dict[int, Expected] = {}
+        self._near: dict[str, list[Outcome]] = {}
+
+    def expected(self, index: int) -> Expected:
+        if index not in self._expected:
+            self._expected[index] = compare.expect(self.exercise, self.cases[index])
+        return self._expected[index]
+
+    def outcomes(self, near_miss: NearMiss) -> list[Outcome]:
+        if near_miss.name not in self._near:
+            self._near[near_miss.name] = list(run(self.exercise.job(near_miss.source, calls(self.cases))))
+        return self._near[near_miss.name]
+
+
+def judge(exercise: Exercise, cases: list[Case], outcomes: Iterable[Outcome], diagnose: bool = True,
+          memory: Memory | None = None) -> Verdict:
     """The verdict on an answer from its outcomes, one for each of ``calls(cases)``.
 
     A call without an outcome means that the worker ended early: verdict "killed". Only data is looked at here.
+    ``memory`` may be shared by verdicts on the same cases.
     """
+    memory = memory or Memory(exercise, cases)
     got = {outcome.index: outcome for outcome in outcomes}
     total = len(cases)
     if LOADING in got:
@@ -58,7 +80,7 @@ def judge(exercise: Exercise, cases: list[Case], outcomes: Iterable[Outcome], di
     first: Verdict | None = None
     right = 0
     for index, case in enumerate(cases):
-        expected = compare.expect(exercise, case)
+        expected = memory.expected(index)
         once = _judge_call(exercise, case, expected, got.get(index))
         again = _judge_call(exercise, case, expected, got.get(2 * total - 1 - index))
         if once is None and again is None:
@@ -67,7 +89,7 @@ def judge(exercise: Exercise, cases: list[Case], outcomes: Iterable[Outcome], di
             first = once or _replace(again, kind="nondeterministic" if again.kind == "wrong" else again.kind)
     if first is None:
         return Verdict("pass", exercise, cases_right=right, cases_total=total)
-    mistake = name_mistake(exercise, cases, got) if diagnose else None
+    mistake = name_mistake(memory, got) if diagnose else None
     return _replace(first, mistake=mistake, cases_right=right, cases_total=total)
 
 
@@ -84,11 +106,10 @@ def _judge_call(exercise: Exercise, case: Case, expected: Expected, outcome: Out
                    printed=outcome.printed)
 
 
-def name_mistake(exercise: Exercise, cases: list[Case], got: dict[int, Outcome]) -> NearMiss | None:
+def name_mistake(memory: Memory, got: dict[int, Outcome]) -> NearMiss | None:
     """The near-miss that does in every call what the answer did, or None."""
-    for near_miss in exercise.near_misses:
-        theirs = run(exercise.job(near_miss.source, calls(cases)))
-        if all(_alike(exercise, got.get(outcome.index), outcome) for outcome in theirs):
+    for near_miss in memory.exercise.near_misses:
+        if all(_alike(memory.exercise, got.get(theirs.index), theirs) for theirs in memory.outcomes(near_miss)):
             return near_miss
     return None
 
@@ -119,8 +140,16 @@ def practice(exercise: Exercise, source: str, runner: Callable = run, diagnose: 
     if findings:
         kind = "error" if findings[0].kind == "syntax" else "policy"
         return Verdict(kind, exercise, findings=tuple(findings))
-    cases = list(public_cases(exercise.id))
-    return judge(exercise, cases, runner(exercise.job(source, calls(cases))), diagnose)
+    memory = public_memory(exercise.id)
+    return judge(exercise, memory.cases, runner(exercise.job(source, calls(memory.cases))), diagnose, memory)
+
+
+@functools.lru_cache(maxsize=64)
+def public_memory(exercise_id: str) -> Memory:
+    """Shared by all checks of an exercise in this process, so that only the first one is slow."""
+    from course.specs import exercise
+
+    return Memory(exercise(exercise_id), list(public_cases(exercise_id)))
 
 
 def _replace(verdict: Verdict, **changes) -> Verdict:

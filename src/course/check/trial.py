@@ -23,11 +23,14 @@ _checkpoint = None
 class Trial:
     """How an answer takes part: a context in which the model uses it, and a function that continues a prompt.
 
-    ``continue_text(checkpoint, prompt, max_tokens)`` -> list of token ids; None means the course's own generator.
+    ``continue_text(checkpoint, prompt, max_tokens)`` -> list of token ids, ``encode(text)`` -> ids and
+    ``decode(ids)`` -> text; None means the course's own.
     """
 
     context: Callable[[], AbstractContextManager] = nullcontext
     continue_text: Callable | None = None
+    encode: Callable[[str], list[int]] | None = None
+    decode: Callable[[list[int]], str] | None = None
     note: str = ""
 
 
@@ -62,16 +65,19 @@ def run(item: Exercise, source: str, prompt: str) -> str:
     with _given_modules(item.job("", []).modules):
         answer = load(_job(item, source))
         trial = item.in_model(answer, loaded)
-        ids = torch.tensor(loaded.tokenizer.encode(prompt))
-        reference = loaded.model(ids)
+        ids = loaded.tokenizer.encode(prompt)
+        reference = loaded.model(torch.tensor(ids))
+        my_ids = trial.encode(prompt) if trial.encode else ids
+        if my_ids != ids:
+            return f"{prompt!r} became {my_ids}; SmolLM2's own tokenizer says {ids}"
         with trial.context():
-            mine = loaded.model(ids)
+            mine = loaded.model(torch.tensor(my_ids))
             start = time.perf_counter()
             tokens = (trial.continue_text or _own_generator)(loaded, prompt, NEW_TOKENS)
             seconds = time.perf_counter() - start
     error = (mine - reference).abs().max().item()
     lines = [
-        f"{prompt}|{loaded.tokenizer.decode(tokens)}",
+        f"{prompt}|{(trial.decode or loaded.tokenizer.decode)(tokens)}",
         f"largest change of a logit: {error:.2g} (logits reach {reference.abs().max().item():.0f})",
         f"{len(tokens) / seconds:.1f} tokens/s with your {item.entry}",
     ]
