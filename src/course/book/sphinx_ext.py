@@ -13,7 +13,7 @@ from docutils.parsers.rst import directives
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
-from course.book import claims, code
+from course.book import claims, code, vocabularies
 from course.book.display import MARK, STATIC
 
 STYLES = ("figures.css", "course.css")
@@ -72,6 +72,15 @@ def _only_our_assets(app, pagename, template, context, doctree):
         ]
 
 
+def _vocabularies(app, exception):
+    """Where a page has a figure of kind "bpe", put the vocabularies it loads beside it."""
+    if exception or app.builder.format != "html":
+        return
+    pages = Path(app.outdir).glob("*.html")
+    if any('data-kind="bpe"' in page.read_text(encoding="utf-8") for page in pages):
+        vocabularies.write(Path(app.outdir) / "_static" / "vocabularies")
+
+
 def setup(app):
     app.add_directive("course-figure", CourseFigure)
     claims.setup(app)
@@ -83,4 +92,5 @@ def setup(app):
         app.add_js_file(script, loading_method="defer", priority=900)
     app.connect("config-inited", _static_files)
     app.connect("html-page-context", _only_our_assets, priority=900)
+    app.connect("build-finished", _vocabularies)
     return {"version": "1", "env_version": 1, "parallel_read_safe": True, "parallel_write_safe": True}
