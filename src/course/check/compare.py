@@ -53,7 +53,10 @@ def _listed(value: Any) -> Any:
 
 
 def to_fp64(value: Any) -> Any:
-    """The same value with every floating tensor in fp64."""
+    """The same value with every floating tensor in fp64; what is built with a `dtype` is built in float64."""
+    if isinstance(value, wire.Build):
+        kwargs = {name: "float64" if name == "dtype" else to_fp64(item) for name, item in value.kwargs.items()}
+        return wire.Build(value.module, value.name, kwargs)
     if isinstance(value, torch.Tensor):
         return value.double() if value.is_floating_point() else value
     if isinstance(value, (list, tuple)):

@@ -16,22 +16,27 @@ from gradeworker.answer import _given_modules, load
 MODEL = "smollm2-135m"
 NEW_TOKENS = 24
 
-_checkpoint = None
-
 
 @dataclass(frozen=True)
 class Trial:
-    """How an answer takes part: a context in which the model uses it, and a function that continues a prompt.
+    """How an answer takes part in the real model.
 
-    ``continue_text(checkpoint, prompt, max_tokens)`` -> list of token ids, ``encode(text)`` -> ids and
-    ``decode(ids)`` -> text; None means the course's own.
+    context: inside it the model uses the answer (see :func:`swap`).
+    continue_text: ``(checkpoint, prompt, max_tokens)`` -> list of token ids; None is the course's own generator.
+    logits: ``(token_ids [T])`` -> logits [T, vocab_size] by the answer, where it does the forward pass itself.
+    encode, decode: ``(text)`` -> ids and ``(ids)`` -> text; None is SmolLM2's own tokenizer.
+    note: a last line, or a function that makes it once the text is written.
     """
 
     context: Callable[[], AbstractContextManager] = nullcontext
     continue_text: Callable | None = None
+    logits: Callable | None = None
     encode: Callable[[str], list[int]] | None = None
     decode: Callable[[list[int]], str] | None = None
-    note: str = ""
+    note: str | Callable[[], str] = ""
+
+
+_checkpoint = None
 
 
 def checkpoint():
@@ -52,7 +57,7 @@ def swap(**functions) -> Callable[[], AbstractContextManager]:
 
 
 def run(item: Exercise, source: str, prompt: str) -> str:
-    """Three lines: what the model says with the answer inside, how far its logits moved, how fast it is.
+    """What the model says with the answer inside, how that compares with the course's own code, how fast it is.
 
     One line when the answer does not pass its check yet. Raises ValueError when the exercise has no place in the model.
     """
@@ -62,26 +67,45 @@ def run(item: Exercise, source: str, prompt: str) -> str:
     if not verdict.passed:
         return f'{item.id} does not pass its check yet: see check("{item.id}")'
     loaded = checkpoint()
+    ids = torch.tensor(loaded.tokenizer.encode(prompt))
+    reference = loaded.model(ids)
+    own, own_seconds = _timed(_own_generator, loaded, prompt)
     with _given_modules(item.job("", []).modules):
-        answer = load(_job(item, source))
-        trial = item.in_model(answer, loaded)
-        ids = loaded.tokenizer.encode(prompt)
-        reference = loaded.model(torch.tensor(ids))
-        my_ids = trial.encode(prompt) if trial.encode else ids
-        if my_ids != ids:
-            return f"{prompt!r} became {my_ids}; SmolLM2's own tokenizer says {ids}"
-        with trial.context():
-            mine = loaded.model(torch.tensor(my_ids))
-            start = time.perf_counter()
-            tokens = (trial.continue_text or _own_generator)(loaded, prompt, NEW_TOKENS)
-            seconds = time.perf_counter() - start
+        trial = item.in_model(load(_job(item, source)), loaded)
+        my_ids = trial.encode(prompt) if trial.encode else ids.tolist()
+        if my_ids != ids.tolist():
+            return f"{prompt!r} became {my_ids}; SmolLM2's own tokenizer says {ids.tolist()}"
+        with torch.no_grad(), trial.context():
+            tokens, seconds = _timed(trial.continue_text or _own_generator, loaded, prompt)
+            moved = _logits_line(trial, loaded, ids, reference)
+    note = trial.note() if callable(trial.note) else trial.note
+    speed = f"{len(tokens) / seconds:.1f} tokens/s with your {item.entry}"
+    lines = [f"{prompt}|{(trial.decode or loaded.tokenizer.decode)(tokens)}", _tokens_line(list(tokens), own), moved,
+             f"{speed}, {len(own) / own_seconds:.1f} with the course's own code", note]
+    return "\n".join(line for line in lines if line)
+
+
+def _timed(generate: Callable, loaded, prompt: str) -> tuple[list[int], float]:
+    start = time.perf_counter()
+    tokens = generate(loaded, prompt, NEW_TOKENS)
+    return tokens, time.perf_counter() - start
+
+
+def _tokens_line(mine: list[int], own: list[int]) -> str:
+    """Are these the tokens that the course's own code writes?"""
+    if mine == own:
+        return f"all {len(own)} tokens are those of the course's own code"
+    same = next((i for i, pair in enumerate(zip(mine, own)) if pair[0] != pair[1]), min(len(mine), len(own)))
+    return f"the first {same} tokens are those of the course's own code, then they part"
+
+
+def _logits_line(trial: Trial, loaded, ids: torch.Tensor, reference: torch.Tensor) -> str:
+    """How far the answer moves the logits; empty when it takes no part in a pass. Call it inside the context."""
+    if trial.logits is None and trial.context is nullcontext:
+        return ""
+    mine = trial.logits(ids) if trial.logits else loaded.model(ids)
     error = (mine - reference).abs().max().item()
-    lines = [
-        f"{prompt}|{(trial.decode or loaded.tokenizer.decode)(tokens)}",
-        f"largest change of a logit: {error:.2g} (logits reach {reference.abs().max().item():.0f})",
-        f"{len(tokens) / seconds:.1f} tokens/s with your {item.entry}",
-    ]
-    return "\n".join(lines + ([trial.note] if trial.note else []))
+    return f"largest change of a logit: {error:.2g} (logits reach {reference.abs().max().item():.0f})"
 
 
 def _job(item: Exercise, source: str):
