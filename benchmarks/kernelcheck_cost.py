@@ -1,4 +1,4 @@
-"""What a checked run costs: CPU time of kernelcheck.checked over Triton's own interpreter, flash attention S = 512, D = 64.
+"""What a checked run costs: CPU time over Triton's own interpreter, flash attention S = 512, D = 64.
 
     python benchmarks/kernelcheck_cost.py [--out FILE.json]
 

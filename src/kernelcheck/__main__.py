@@ -141,7 +141,8 @@ def _run_case(kernel, case: Case, options, table: bool) -> bool:
     good = True
     for name, wanted in case.expect.items():
         good &= _compare(name, case.args[name], wanted)
-    print("  ok      no access out of bounds, no race, nothing poisoned or left unwritten" if good else "")
+    if good:
+        print("  ok      no access out of bounds, no race, nothing poisoned or left unwritten")
     if table:
         print("\n" + t.report())
         print(f"\n{roofline(t, options.gpu)}\n")

@@ -105,6 +105,7 @@ def build(job: dict, folder: pathlib.Path) -> dict:
         "stack": int(usage[2]),
         "shared": compiled.metadata.shared,
         "dots": len(re.findall(r"\btt\.dot(?:_scaled)?\b", compiled.asm["ttir"])),
+        "bytes_per_thread": _largest_tile(compiled.asm["ttir"]) // (32 * job["num_warps"]),
         "mma": dict(mma),
         "loads": {op: n for op, n in ops.items() if op.startswith(("LDG.", "LDGSTS", "UTMALDG"))},
         "stores": {op: n for op, n in ops.items() if op.startswith(("STG", "UTMASTG"))},
@@ -114,6 +115,17 @@ def build(job: dict, folder: pathlib.Path) -> dict:
         "seconds": seconds,
         "triton": triton.__version__,
     }
+
+
+def _largest_tile(ttir: str) -> int:
+    """Bytes of the largest tile that a load fills: `tt.load %p ... : tensor<64x64x!tt.ptr<f16>>`."""
+    sizes = [0]
+    for shape, bits in re.findall(r"tt\.(?:descriptor_)?load[^\n]*tensor<([\dx]+)x(?:!tt\.ptr<)?[a-z]+(\d+)", ttir):
+        elements = 1
+        for n in shape.split("x"):
+            elements *= int(n)
+        sizes.append(elements * max(int(bits), 8) // 8)
+    return max(sizes)
 
 
 def _dump(cubin: pathlib.Path, what: str) -> str:

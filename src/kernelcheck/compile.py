@@ -35,6 +35,7 @@ class CompileError(RuntimeError):
 class CompileReport:
     """What the compiled kernel is made of.
 
+    bytes_per_thread: of the largest tile that it loads; below 16, no load can be 128 bits wide.
     registers: a thread; spills: instructions that move registers to or from local memory; stack and shared: bytes.
     dots: tl.dot's in the kernel; mma: matrix instructions in the PTX by operand dtype, {"fp16": 8}.
     loads and stores: global-memory instructions of the SASS with their width, {"LDG.E.128": 4}.
@@ -50,6 +51,7 @@ class CompileReport:
     stack: int
     shared: int
     dots: int
+    bytes_per_thread: int
     mma: dict[str, int]
     loads: dict[str, int]
     stores: dict[str, int]
@@ -134,7 +136,8 @@ def assert_gpu_ready(
 
     tensor_cores: a dtype ("fp16"): the kernel's matrix instructions must all have such operands; True: it must have
     some; False: it need not; unset: it must have some if it has a tl.dot.
-    vectorized: at least half of the bytes that its load instructions name are loaded 128 bits at a time.
+    vectorized: at least half of the bytes that its load instructions name are loaded 128 bits at a time, if a tile is
+    large enough for that.
     shared_limit: bytes of shared memory allowed; unset, what a block of the report's arch may have.
     """
     problems = []
@@ -149,7 +152,7 @@ def assert_gpu_ready(
     if isinstance(tensor_cores, str) and set(report.mma) - {tensor_cores}:
         found = ", ".join(f"{n} with {dtype}" for dtype, n in report.mma.items())
         problems.append(f"matrix instructions: {found}; all should have {tensor_cores} operands: cast before tl.dot")
-    if vectorized and report.loads:
+    if vectorized and report.loads and report.bytes_per_thread >= 16:
         wide, total = wide_share(report.loads)
         if wide * 2 < total:
             what = ", ".join(f"{n} x {op}" for op, n in report.loads.items())

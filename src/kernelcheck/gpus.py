@@ -71,8 +71,8 @@ class Roofline:
 
     def __str__(self) -> str:
         return (
-            f"{self.gpu.name}: at least {self.seconds * 1e6:,.2f} us, bound by {self.bound} (memory "
-            f"{self.memory_seconds * 1e6:,.2f} us, tl.dot {self.compute_seconds * 1e6:,.2f} us; "
+            f"{self.gpu.name}: at least {self.seconds * 1e6:.3g} us, bound by {self.bound} (memory "
+            f"{self.memory_seconds * 1e6:.3g} us, tl.dot {self.compute_seconds * 1e6:.3g} us; "
             f"{self.intensity:.1f} operations per byte)"
         )
 

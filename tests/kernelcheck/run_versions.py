@@ -24,7 +24,10 @@ def environment(version: str, folder: pathlib.Path) -> pathlib.Path:
     if not python.exists():
         venv.create(home, with_pip=False, symlinks=True)
     site = subprocess.run(
-        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], check=True, capture_output=True, text=True
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout.strip()
     # A .pth file adds its lines behind the environment's own packages: what is installed here comes first.
     (pathlib.Path(site) / "behind.pth").write_text(sysconfig.get_path("purelib") + "\n")
@@ -51,7 +54,9 @@ def main() -> int:
         python = environment(version, options.venvs.resolve())
         print(f"== Triton {version}", flush=True)
         arguments = rest or ["-q", "-m", "not slow", "-p", "no:cacheprovider"]
-        results[version] = subprocess.run([python, "-m", "pytest", "tests/kernelcheck", *arguments], cwd=ROOT).returncode
+        results[version] = subprocess.run(
+            [python, "-m", "pytest", "tests/kernelcheck", *arguments], cwd=ROOT
+        ).returncode
     for version, code in results.items():
         print(f"Triton {version}: {'passed' if code == 0 else f'FAILED ({code})'}")
     return max(results.values())
