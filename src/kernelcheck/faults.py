@@ -43,6 +43,7 @@ class KernelFault(RuntimeError):
     program_id: (x, y, z) of the program that did it; other_program: the second one of a race.
     offset: first element concerned, counted from the tensor's first element in memory; offsets: all of them.
     lanes, active: how many lanes are at fault, of how many that the mask let through.
+    `facts()` gives all of it as plain values, for JSON; a fault may be pickled.
     """
 
     def __init__(
@@ -75,6 +76,18 @@ class KernelFault(RuntimeError):
         self.active = active
         super().__init__(self._story())
 
+    def facts(self) -> dict:
+        """Every field and the message, as numbers, strings, lists and None."""
+        plain = {}
+        for name, value in vars(self).items():
+            plain[name] = (
+                value.tolist() if isinstance(value, np.ndarray) else list(value) if isinstance(value, tuple) else value
+            )
+        return {**plain, "message": str(self)}
+
+    def __reduce__(self):
+        return _rebuild, (str(self), vars(self).copy())
+
     def _story(self) -> str:
         where = ""
         if self.kernel:
@@ -84,3 +97,10 @@ class KernelFault(RuntimeError):
             where += f", program {self.program_id}"
         story = f"{self.kind}{where}: {self.problem}"
         return story + (f"\n    {self.source}" if self.source else "")
+
+
+def _rebuild(message: str, fields: dict) -> KernelFault:
+    fault = KernelFault.__new__(KernelFault)
+    fault.args = (message,)
+    vars(fault).update(fields)
+    return fault

@@ -430,7 +430,8 @@ def checked(
     autotune: which config autotuned kernels take in this block; see install().
     record: keep every access for access_map().
 
-    Yields a Trace. Raises KernelFault at the first fault. Launches by other threads are not checked.
+    Tensors are to be on the CPU. Yields a Trace. Raises KernelFault at the first fault. Launches by other threads are
+    not checked.
     """
     interpreter.install()
     trace = Trace(

@@ -12,7 +12,7 @@ from right.matmul import matmul
 import kernelcheck
 
 dtypes = st.sampled_from(FLOATS)
-few = settings(max_examples=40, deadline=None)
+few = settings(max_examples=25, deadline=None)
 
 
 @triton.jit

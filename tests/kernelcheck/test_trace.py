@@ -1,5 +1,7 @@
 """The checked run itself: what a fault carries, what may be switched off, and that state comes back."""
 
+import json
+import pickle
 import signal
 import threading
 
@@ -54,6 +56,18 @@ def test_a_fault_carries_its_facts():
     _plain_run_is_right()
 
 
+def test_a_fault_travels_between_processes():
+    with pytest.raises(KernelFault) as caught, kernelcheck.checked():
+        copy[(2,)](torch.randn(100), torch.zeros(100), 100, BLOCK=64)
+    twin = pickle.loads(pickle.dumps(caught.value))
+    assert str(twin) == str(caught.value)
+    assert twin.facts() == caught.value.facts()
+    facts = json.loads(json.dumps(caught.value.facts()))
+    assert (facts["kind"], facts["tensor"], facts["program_id"]) == ("out-of-bounds load", "X", [1, 0, 0])
+    assert facts["offsets"] == list(range(100, 128))
+    assert facts["message"] == str(caught.value)
+
+
 def test_bounds_logged_drop_the_lanes_outside():
     x, y = torch.randn(100), torch.zeros(100)
     with kernelcheck.checked(bounds="log") as t:
@@ -90,10 +104,12 @@ def test_ctrl_c_in_a_kernel_leaves_everything_as_it_was():
         return ""
 
     endless.fn.__globals__["tick"] = tick
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background may ignore it
     try:
         with pytest.raises(KeyboardInterrupt), kernelcheck.checked():
             endless[(1,)](torch.zeros(1))
     finally:
+        signal.signal(signal.SIGINT, before)
         del endless.fn.__globals__["tick"]
     assert ticks == 3
     _plain_run_is_right()

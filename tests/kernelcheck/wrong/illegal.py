@@ -131,7 +131,7 @@ UNFIT = [
         "loads not vectorized",
         down_the_columns,
         {"X": "*fp32", "OUT": "*fp32", "n": "i32"},
-        {"BLOCK": 256},
+        {"BLOCK": 1024},
         {},
         {},
         "bytes are loaded 128 bits at a time",
