@@ -1,3 +1,6 @@
+import pathlib
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -5,6 +8,7 @@ import torch
 import kernelcheck
 
 kernelcheck.install()
+sys.path.insert(0, str(pathlib.Path(__file__).parent))  # for the kernels in right/ and wrong/
 
 
 @pytest.fixture(autouse=True)
