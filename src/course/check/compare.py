@@ -45,7 +45,7 @@ def expect(exercise: Exercise, case: Case) -> Expected:
         value = exercise.reference(*args, **kwargs)
         args, kwargs = _build(to_fp64(wire.clone((case.args, case.kwargs), allow_build=True)))
         exact = exercise.reference(*args, **kwargs)
-    return Expected(wire.clone(_listed(value)), wire.clone(_listed(exact)), exercise.tolerance)
+    return Expected(wire.clone(_listed(value)), wire.clone(_listed(exact)), case.tolerance or exercise.tolerance)
 
 
 def _listed(value: Any) -> Any:

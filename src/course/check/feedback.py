@@ -36,8 +36,17 @@ def show(value: object) -> str:
     if isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
         inside = ", ".join(show(item) for item in value)
         return f"({inside})" if isinstance(value, tuple) else f"[{inside}]"
+    if isinstance(value, dict) and any(isinstance(item, torch.Tensor) for item in value.values()):
+        return "{" + ", ".join(f"{key!r}: {_brief(item)}" for key, item in value.items()) + "}"
     text = repr(value)
     return text if len(text) <= 240 else f"{text[:200]} ... ({len(text)} characters)"
+
+
+def _brief(value: object) -> str:
+    """One of many tensors: dtype and shape, however small."""
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    return show(value)
 
 
 def _numbers(value: torch.Tensor) -> str:
@@ -121,6 +130,8 @@ def _wrong_rows(verdict: Verdict) -> list[tuple[str, str]]:
     rows.append(("came", got))
     rows.append(("expected", expected))
     rows.append(("problem", _problem(difference) + where))
+    if verdict.note:
+        rows.append(("note", verdict.note))
     if verdict.kind == "nondeterministic":
         rows.append(("note", "the first call was right, the same call again was not: what lives on between calls?"))
     right = f"{verdict.cases_right} of {verdict.cases_total} cases are right"
@@ -134,7 +145,10 @@ def _problem(difference) -> str:
                 f"(up to {difference.allowed:.2g} is rounding)")
     if difference.what == "nan":
         return f"{difference.got} came{at} where {difference.expected} is right"
-    return f"{difference.what}: {difference.got} came, {difference.expected} is right{at}"
+    if difference.what == "type" and difference.got == "None":
+        return f"the function returned None where a {difference.expected} is right: does every path end in a return?"
+    what = "" if difference.what == "shape" else f"{difference.what}: "
+    return f"{what}{difference.got} came, {difference.expected} is right{at}"
 
 
 def _mistake_rows(verdict: Verdict) -> list[tuple[str, str]]:

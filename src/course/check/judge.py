@@ -98,29 +98,32 @@ def _judge_call(exercise: Exercise, case: Case, expected: Expected, outcome: Out
         return Verdict("killed", exercise, case=case)
     if outcome.error is not None:
         return Verdict("error", exercise, case=case, error=outcome.error, printed=outcome.printed)
-    found = compare.difference(outcome.value, expected)
-    found = found or compare.mutated(exercise, case, outcome.inputs_after)
-    if found is None:
+    wrong = compare.difference(outcome.value, expected)
+    mutated = compare.mutated(exercise, case, outcome.inputs_after)
+    if wrong is None and mutated is None:
         return None
-    return Verdict("wrong", exercise, case=case, difference=found, got=outcome.value, expected=expected,
-                   printed=outcome.printed)
+    note = f"{mutated.got}: an input that is written to may spoil the result" if wrong and mutated else ""
+    return Verdict("wrong", exercise, case=case, difference=wrong or mutated, got=outcome.value, expected=expected,
+                   printed=outcome.printed, note=note)
 
 
 def name_mistake(memory: Memory, got: dict[int, Outcome]) -> NearMiss | None:
     """The near-miss that does in every call what the answer did, or None."""
-    for near_miss in memory.exercise.near_misses:
-        if all(_alike(memory.exercise, got.get(theirs.index), theirs) for theirs in memory.outcomes(near_miss)):
+    exercise, called = memory.exercise, calls(memory.cases)
+    for near_miss in exercise.near_misses:
+        pairs = zip(called, memory.outcomes(near_miss))
+        if all(_alike(exercise, case, got.get(theirs.index), theirs) for case, theirs in pairs):
             return near_miss
     return None
 
 
-def _alike(exercise: Exercise, mine: Outcome | None, theirs: Outcome) -> bool:
+def _alike(exercise: Exercise, case: Case, mine: Outcome | None, theirs: Outcome) -> bool:
     """Same value within the tolerance, same inputs afterwards, or the same type of error."""
     if mine is None or (mine.error is None) != (theirs.error is None):
         return False
     if theirs.error is not None:
         return mine.error["type"] == theirs.error["type"]
-    expected = Expected(theirs.value, compare.to_fp64(theirs.value), exercise.tolerance)
+    expected = Expected(theirs.value, compare.to_fp64(theirs.value), case.tolerance or exercise.tolerance)
     return compare.difference(mine.value, expected) is None and compare.same(theirs.inputs_after, mine.inputs_after)
 
 

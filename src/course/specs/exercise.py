@@ -34,18 +34,6 @@ __all__ = ["PRELUDE", "Build", "Case", "Draw", "Exercise", "Tolerance"]
 
 
 @dataclass(frozen=True)
-class Case:
-    """One call. ``args`` and ``kwargs`` hold tensors, numbers, strings, bytes, lists, tuples, dicts, Build.
-
-    ``label`` says in a few words what is special about it ("7 rows, one of them zero"): it is shown to the learner.
-    """
-
-    args: tuple = ()
-    kwargs: dict = field(default_factory=dict)
-    label: str = ""
-
-
-@dataclass(frozen=True)
 class Tolerance:
     """Right when error ≤ max(4 × error of the reference in the same dtype, c · eps · √K · scale).
 
@@ -55,6 +43,20 @@ class Tolerance:
 
     c: float = 8.0
     K: int = 1
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call. ``args`` and ``kwargs`` hold tensors, numbers, strings, bytes, lists, tuples, dicts, Build.
+
+    ``label`` says in a few words what is special about it ("7 rows, one of them zero"): it is shown to the learner.
+    ``tolerance`` replaces the exercise's for this call: half precision and scores of 100 need different ones.
+    """
+
+    args: tuple = ()
+    kwargs: dict = field(default_factory=dict)
+    label: str = ""
+    tolerance: Tolerance | None = None
 
 
 class Draw:
