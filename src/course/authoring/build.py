@@ -230,7 +230,7 @@ def _nbgrader(cell: NotebookNode, items: dict[str, Exercise]) -> None:
     """nbgrader schema 3 beside our own metadata, so that an nbgrader course can take the notebook as it is."""
     role, key = cell.metadata["course"]["role"], cell.metadata["course"]["key"]
     answer, check = role == "answer", role == "check"
-    if role != "answer":
+    if role != "answer" and not cell.source.startswith("predict("):  # a prediction is there to be written
         cell.metadata.update(deletable=False, editable=False)
     else:
         cell.metadata.update(deletable=False)
