@@ -1,12 +1,70 @@
 # %% [markdown] key="title"
 # # One transformer block
 #
-# Work through these beside the page. Every answer is checked on its own.
+# Attention first, from nothing but matrix products; then every other part of a block; then the block. Keep the page
+# open beside this notebook: each task names the section that helps. Every answer is checked on its own, so the order
+# is yours.
+
+# %% [markdown] key="guess"
+# ## Before you start
+#
+# Two numbers to guess. Write yours in place of `...` and run the cells; a wrong guess teaches more than none.
+#
+# A query and a key of 64 numbers each, all drawn from a normal distribution with standard deviation 1. What is the
+# standard deviation of their product q·k?
+
+# %% key="guess-product" role="given"
+predict("standard deviation of q·k", ...)
+
+# %% key="reveal-product" role="given"
+q, k = torch.randn(2, 10_000, 64, generator=torch.Generator().manual_seed(0))
+reveal("standard deviation of q·k", (q * k).sum(-1).std().item())
+
+# %% [markdown] key="guess-spacing"
+# bfloat16 keeps 8 significant bits. How far above 200 is the next bfloat16 number?
+
+# %% key="guess-bf16" role="given"
+predict("distance from 200 to the next bfloat16", ...)
+
+# %% key="reveal-bf16" role="given"
+near = torch.arange(200, 204, 1 / 64).bfloat16().float().unique()
+reveal("distance from 200 to the next bfloat16", (near[1] - near[0]).item())
+
+# %% [markdown] key="transformer_block.attention-task" role="task"
+# ## Attention from scratch
+#
+# One head. `q` is `[Tq, D]`, `k` and `v` are `[Tk, D]`; return `[Tq, D]` in `v.dtype`. Score every query against every
+# key, q·k / √D; hide what lies in the future; turn each row into weights that sum to 1; mix the values with them.
+# Write the softmax yourself.
+#
+# - The queries are the **last** `Tq` of `Tk` tokens: query i stands at position `Tk - Tq + i` and sees the keys up to
+#   there, its own included.
+# - Scores may reach ±240. Compute in fp32, from the product on.
+#
+# With `D = 1`, `q = [[1.], [1.]]`, `k = [[0.], [0.]]`, `v = [[2.], [6.]]` the result is `[[2.], [4.]]`: the first query
+# sees one key, the second two that are equally good. Helps: *Attention from scratch* on the page.
+
+# %% key="transformer_block.attention" role="answer"
+# answer: transformer_block.attention
+def attention(q, k, v):
+    """q: [Tq, D], k and v: [Tk, D] -> [Tq, D]. Causal: the last query sees the last key."""
+    ### BEGIN SOLUTION
+    scores = q.float() @ k.float().T / math.sqrt(q.shape[-1])
+    position = torch.arange(len(q))[:, None] + len(k) - len(q)
+    scores = scores.masked_fill(torch.arange(len(k)) > position, -math.inf)
+    weights = torch.exp(scores - scores.amax(dim=-1, keepdim=True))
+    weights = weights / weights.sum(dim=-1, keepdim=True)
+    return (weights @ v.float()).to(v.dtype)
+    ### END SOLUTION
 
 # %% [markdown] key="transformer_block.rms_norm-task" role="task"
 # ## RMSNorm
 #
-# Divide each row of `x` by the root of its mean square, then scale it by `weight`.
+# Divide each row of `x` by the root of its mean square, then scale it by `weight`. `eps` stands under the root. The
+# mean square is taken in fp32, also when `x` is fp16; the row goes back to `x.dtype` before it meets the weight.
+#
+# `x = [3., 4.]`, `weight = [1., 10.]`, `eps = 0`: the mean square is 12.5, its root 3.536, the result
+# `[0.849, 11.31]`. Helps: *RMSNorm*.
 
 # %% key="transformer_block.rms_norm" role="answer"
 # answer: transformer_block.rms_norm
@@ -16,4 +74,137 @@ def rms_norm(x, weight, eps):
     wide = x.float()
     normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
     return normed.to(x.dtype) * weight
+    ### END SOLUTION
+
+# %% [markdown] key="transformer_block.rope-task" role="task"
+# ## Rotary position embedding
+#
+# `x` is `[T, H, D]`, `positions` `[T]` holds each token's position, in any order. Channel i of a head is paired with
+# channel i + D/2, and the pair is turned by the angle `positions[t] * theta**(-2i/D)`: (a, b) becomes
+# (a cos − b sin, a sin + b cos). The same for every head. Angles in fp32, result in `x.dtype`.
+#
+# One token at position 1 with `D = 2`: the only pair turns by 1 radian, so `[1., 0.]` becomes `[0.540, 0.841]`,
+# whatever theta is. Helps: *RoPE*; turn the dial there first.
+
+# %% key="transformer_block.rope" role="answer"
+# answer: transformer_block.rope
+def rope(x, positions, theta):
+    """x: [T, H, D], positions: [T] integers, theta: float -> [T, H, D], in x.dtype."""
+    ### BEGIN SOLUTION
+    frequencies = theta ** (-torch.arange(0, x.shape[-1], 2).float() / x.shape[-1])  # [D/2]
+    angles = (positions.float()[:, None] * frequencies)[:, None]  # [T, 1, D/2]
+    cos, sin = angles.cos(), angles.sin()
+    first, second = x.float().chunk(2, dim=-1)
+    return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1).to(x.dtype)
+    ### END SOLUTION
+
+# %% [markdown] key="transformer_block.half_split-task" role="task"
+# ## From neighbouring pairs to half-split pairs
+#
+# A GGUF file orders the rows of each query and key head for a rotation of neighbours: row 2i of a head is paired with
+# row 2i + 1. Your `rope` pairs i with i + D/2. Put the rows of `q_proj` `[num_heads * D, hidden]` and `k_proj`
+# `[num_kv_heads * D, hidden]` into the order that it expects, and return both.
+#
+# One head of four rows `[r0, r1, r2, r3]`, pairs (r0, r1) and (r2, r3): the result is `[r0, r2, r1, r3]`, so that r0
+# and r1 again form a pair, now two apart. Helps: *Which two channels are a pair*.
+
+# %% key="transformer_block.half_split" role="answer"
+# answer: transformer_block.half_split
+def half_split(q_proj, k_proj, num_heads, num_kv_heads):
+    """q_proj: [num_heads * D, hidden], k_proj: [num_kv_heads * D, hidden] -> both, rows reordered."""
+    ### BEGIN SOLUTION
+    def reorder(weight, heads):
+        pairs = weight.unflatten(0, (heads, -1, 2))  # [heads, D/2, 2, hidden]
+        return pairs.transpose(1, 2).reshape(weight.shape)
+
+    return reorder(q_proj, num_heads), reorder(k_proj, num_kv_heads)
+    ### END SOLUTION
+
+# %% [markdown] key="transformer_block.gqa_attention-task" role="task"
+# ## Grouped-query attention
+#
+# All heads: `q` is `[Tq, Hq, D]`, `k` and `v` are `[Tk, Hkv, D]`; return `[Tq, Hq, D]`. Hq is a multiple of Hkv, and
+# query head h reads key/value head `h // (Hq / Hkv)`. Mask, scale and precision as in your `attention`;
+# `torch.softmax` is allowed now.
+#
+# With 4 query heads and 2 KV heads, query heads 0 and 1 read KV head 0, heads 2 and 3 read KV head 1. For a single
+# token the result is `v[:, [0, 0, 1, 1]]`. Helps: *Nine questions, three answers*.
+
+# %% key="transformer_block.gqa_attention" role="answer"
+# answer: transformer_block.gqa_attention
+def gqa_attention(q, k, v):
+    """q: [Tq, Hq, D], k and v: [Tk, Hkv, D] -> [Tq, Hq, D]. Causal: the last query sees the last key."""
+    ### BEGIN SOLUTION
+    num_kv_heads, head_dim = k.shape[1:]
+    grouped = q.float().unflatten(1, (num_kv_heads, -1))  # [Tq, Hkv, group, D]
+    scores = torch.einsum("qhgd,khd->hgqk", grouped, k.float()) / math.sqrt(head_dim)
+    position = torch.arange(len(q))[:, None] + len(k) - len(q)
+    scores = scores.masked_fill(torch.arange(len(k)) > position, -math.inf)
+    mixed = torch.einsum("hgqk,khd->qhgd", scores.softmax(dim=-1), v.float())
+    return mixed.flatten(1, 2).to(v.dtype)
+    ### END SOLUTION
+
+# %% [markdown] key="transformer_block.swiglu-task" role="task"
+# ## SwiGLU
+#
+# SiLU(gate) · up, element by element, where SiLU(x) = x · sigmoid(x). Both are `[..., intermediate]`, and gates beyond
+# ±100 occur.
+#
+# `gate = [0., 2., -2.]`, `up = [5., 1., 1.]` gives `[0., 1.762, -0.238]`. Helps: *SwiGLU*.
+
+# %% key="transformer_block.swiglu" role="answer"
+# answer: transformer_block.swiglu
+def swiglu(gate, up):
+    """gate, up: [..., intermediate] -> [..., intermediate]."""
+    ### BEGIN SOLUTION
+    return gate * torch.sigmoid(gate) * up
+    ### END SOLUTION
+
+# %% [markdown] key="transformer_block.block-task" role="task"
+# ## The whole block
+#
+# Put the parts together. They are given as `parts.rms_norm(x, weight, eps)`, `parts.apply_rope(x, cos, sin)` and
+# `parts.swiglu(gate, up)`.
+#
+# - `x` `[T, hidden]` comes in and `[T, hidden]` goes out. `cos` and `sin` `[T, D/2]` hold the angles of these tokens.
+# - `w` is a dict with the block's nine weights: `attention_norm`, `q_proj`, `k_proj`, `v_proj`, `o_proj`, `mlp_norm`,
+#   `gate_proj`, `up_proj`, `down_proj`. A projection is stored `[out, in]`: apply it as `x @ weight.T`.
+# - `attend(q, k, v, scale)` is the attention to call: q `[T, Hq, D]`, k and v `[T, Hkv, D]`. It may know earlier
+#   tokens that are not in `x`, and that is all a block needs to know about a cache.
+#
+# If `o_proj` and `down_proj` are all zeros, the block returns `x` unchanged. Helps: *The whole block*.
+
+# %% key="transformer_block.block" role="answer"
+# answer: transformer_block.block
+def block(x, w, cos, sin, head_dim, eps, attend):
+    """x: [T, hidden], cos and sin: [T, D/2] -> [T, hidden]."""
+    ### BEGIN SOLUTION
+    normed = parts.rms_norm(x, w["attention_norm"], eps)
+    q = (normed @ w["q_proj"].T).unflatten(-1, (-1, head_dim))
+    k = (normed @ w["k_proj"].T).unflatten(-1, (-1, head_dim))
+    v = (normed @ w["v_proj"].T).unflatten(-1, (-1, head_dim))
+    q, k = parts.apply_rope(q, cos, sin), parts.apply_rope(k, cos, sin)
+    mixed = attend(q, k, v, head_dim**-0.5)
+    x = x + mixed.flatten(1) @ w["o_proj"].T
+
+    normed = parts.rms_norm(x, w["mlp_norm"], eps)
+    gate, up = normed @ w["gate_proj"].T, normed @ w["up_proj"].T
+    return x + parts.swiglu(gate, up) @ w["down_proj"].T
+    ### END SOLUTION
+
+# %% [markdown] key="transformer_block.lm_head-task" role="task"
+# ## The LM head
+#
+# From the last block's `x` `[T, hidden]` to one logit for each token of the vocabulary, `[vocab]`, for the token that
+# comes next. `norm_weight` `[hidden]` belongs to the final RMSNorm, `head_weight` is `[vocab, hidden]`.
+#
+# `x = [[9., 9.], [3., 4.]]`, `norm_weight = [1., 1.]`, `head_weight = [[1., 0.], [0., 1.], [1., 1.]]`, `eps = 0` gives
+# `[0.849, 1.131, 1.980]`: the row `[9., 9.]` plays no part any more. Helps: *The LM head*.
+
+# %% key="transformer_block.lm_head" role="answer"
+# answer: transformer_block.lm_head
+def lm_head(x, norm_weight, head_weight, eps):
+    """x: [T, hidden], norm_weight: [hidden], head_weight: [vocab, hidden] -> [vocab]."""
+    ### BEGIN SOLUTION
+    return parts.rms_norm(x[-1], norm_weight, eps) @ head_weight.T
     ### END SOLUTION
