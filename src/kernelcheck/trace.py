@@ -17,7 +17,20 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import _triton, faults, floats, interpreter, memory, races, traffic, values
+from . import (
+    _triton,
+    faults,
+    floats,
+    interpreter,
+    memory,
+    races,
+    repair_launch,
+    repair_numbers,
+    repair_python,
+    state,
+    traffic,
+    values,
+)
 from .faults import KernelFault, Place
 from .memory import FIRST_WINDOW, WINDOW_BITS, Argument, Region, Shadow, distinct, make_region, window_base
 from .races import Races
@@ -25,6 +38,7 @@ from .traffic import ATOMIC, LOAD, STORE, Traffic
 from .values import Values
 
 _OURS = (_triton, faults, floats, interpreter, memory, races, traffic, values)
+_OURS += (repair_launch, repair_numbers, repair_python, state)
 _INFRASTRUCTURE = {__file__, *(module.__file__ for module in _OURS)}
 _OUT_OF_BOUNDS = (faults.OUT_OF_BOUNDS_LOAD, faults.OUT_OF_BOUNDS_STORE, faults.OUT_OF_BOUNDS_ATOMIC)
 _is_kernel_code: dict[object, bool] = {}
@@ -445,10 +459,10 @@ def checked(
         autotune=autotune,
         record=record,
     )
-    before = interpreter.set_active(trace)
+    before = state.set_active(trace)
     try:
         with _Fresh(trace):
             yield trace
     finally:
-        interpreter.set_active(before)
+        state.set_active(before)
     trace.check_outputs()

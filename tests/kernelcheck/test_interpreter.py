@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 import kernelcheck
-from kernelcheck import _triton, interpreter
+from kernelcheck import _triton, interpreter, state
 
 SOFT = [torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2]
 
@@ -302,7 +302,7 @@ def test_importing_kernelcheck_imports_neither_torch_nor_triton():
 
 def test_uninstall_gives_triton_back_as_it_was():
     module = _triton.interpreter()
-    repaired = {path: interpreter._resolve(path) for path, _ in interpreter._REPAIRS}
+    repaired = {path: interpreter._resolve(path) for path, _ in state.REPAIRS}
     kernelcheck.uninstall()
     try:
         assert not kernelcheck.installed()

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 import kernelcheck
-from kernelcheck import KernelFault, faults, interpreter
+from kernelcheck import KernelFault, faults, state
 
 SHIPPED_TENSOR, SHIPPED_LANGUAGE = dict(vars(tl.tensor)), dict(vars(tl))
 
@@ -30,7 +30,7 @@ def double(X, Y, n, BLOCK: tl.constexpr):
 
 
 def _plain_run_is_right():
-    assert interpreter.active() is None
+    assert state.active() is None
     x, y = torch.randn(100), torch.zeros(100)
     double[(2,)](x, y, 100, BLOCK=64)
     assert torch.equal(y, 2 * x)
@@ -121,7 +121,7 @@ def test_nested_blocks_each_see_their_own_launches():
         double[(2,)](x, y, 100, BLOCK=64)
         with pytest.raises(KernelFault), kernelcheck.checked() as inner:
             copy[(2,)](x, y, 100, BLOCK=64)
-        assert interpreter.active() is outer
+        assert state.active() is outer
         double[(2,)](x, y, 100, BLOCK=64)
     assert (outer.launches, inner.launches) == (["double", "double"], ["copy"])
     assert outer.traffic == 2 * 800
@@ -136,7 +136,7 @@ def test_threads_do_not_disturb_each_other():
         for _ in range(15):
             x, y = torch.randn(100, generator=generator), torch.zeros(100)
             double[(2,)](x, y, 100, BLOCK=64)
-            if not torch.equal(y, 2 * x) or interpreter.active() is not None:
+            if not torch.equal(y, 2 * x) or state.active() is not None:
                 problems.append(seed)
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(2)]
