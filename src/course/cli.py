@@ -130,10 +130,10 @@ def reset(arguments: argparse.Namespace) -> int:
 
     from course import paths
     from course.check.cells import marked_id
-    from course.specs import ALL_CHAPTERS, exercise
+    from course.specs import exercise, file_stem
 
     item = exercise(arguments.id)
-    name = f"{ALL_CHAPTERS[item.stem]}_{item.stem}.ipynb"
+    name = f"{file_stem(item.stem)}.ipynb"
     path = paths.work() / name
     if not path.is_file():
         raise ValueError(f"you have no copy of {name} yet: `course start` makes one")

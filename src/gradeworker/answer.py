@@ -19,6 +19,7 @@ from gradeworker import wire
 ANSWER_FILE = "<answer>"
 LOADING = -1
 OUTPUT_KEPT = 4096
+MEASURES = ("loaded", "stored", "traffic", "compulsory", "flops")
 
 
 @dataclass
@@ -32,9 +33,11 @@ class Job:
     modules: dict[str, str] = field(default_factory=dict)  # name -> source of a module the answer may import
     driver: str = ""  # source of `drive(answer, *args, **kwargs)`; empty: the answer itself is called
     cases: list[tuple[tuple, dict]] = field(default_factory=list)
+    kernel: bool = False  # the answer is a Triton kernel: every call is made under kernelcheck
 
     def to_bytes(self) -> bytes:
-        return wire.encode([self.id, self.entry, self.source, self.prelude, self.modules, self.driver, self.cases])
+        parts = [self.id, self.entry, self.source, self.prelude, self.modules, self.driver, self.cases, self.kernel]
+        return wire.encode(parts)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Job:
@@ -50,15 +53,16 @@ class Outcome:
     inputs_after: Any = None
     error: dict | None = None  # type, message, line (in the answer, from 1; 0: elsewhere), name
     printed: str = ""
+    measured: dict[str, int] | None = None  # of a kernel: bytes loaded, stored, traffic, compulsory; flops
 
     def to_bytes(self) -> bytes:
-        return wire.encode([self.index, self.value, self.inputs_after, self.error, self.printed])
+        return wire.encode([self.index, self.value, self.inputs_after, self.error, self.printed, self.measured])
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Outcome:
         """Parse bytes of a worker. Raises :class:`wire.WireError` unless they are an outcome."""
         parts = wire.decode(data)
-        if not (isinstance(parts, list) and len(parts) == 5 and type(parts[0]) is int):
+        if not (isinstance(parts, list) and len(parts) == 6 and type(parts[0]) is int):
             raise wire.WireError("not an outcome")
         error = parts[3]
         if error is not None:
@@ -66,6 +70,10 @@ class Outcome:
             if not isinstance(error, dict) or any(type(error.get(key)) is not kind for key, kind in fields.items()):
                 raise wire.WireError("not an outcome")
         if not isinstance(parts[4], str):
+            raise wire.WireError("not an outcome")
+        measured = parts[5]
+        if measured is not None and not (isinstance(measured, dict) and set(measured) == set(MEASURES)
+                                         and all(type(value) is int for value in measured.values())):
             raise wire.WireError("not an outcome")
         return cls(*parts)
 
@@ -88,17 +96,20 @@ def run(job: Job) -> Iterator[Outcome]:
         held: list[tuple] = []
         for index, case in enumerate(job.cases):
             args, kwargs = _build(wire.clone(case, allow_build=True))
-            value, failure, printed = None, None, io.StringIO()
+            value, failure, measured, printed = None, None, None, io.StringIO()
             try:
                 with contextlib.redirect_stdout(printed):
-                    value = call(*args, **kwargs)
+                    if job.kernel:
+                        value, measured = _checked(call, args, kwargs, index)
+                    else:
+                        value = call(*args, **kwargs)
                     if isinstance(value, types.GeneratorType):
                         value = list(value)
             except BaseException as error:
                 _reraise_interrupt(error)
                 failure = describe(error)
             after = wire.clone((_plain(args), _plain(kwargs)))
-            held.append((index, value, after, failure, printed.getvalue()[:OUTPUT_KEPT]))
+            held.append((index, value, after, failure, printed.getvalue()[:OUTPUT_KEPT], measured))
         for parts in held:
             yield _outcome(*parts)
 
@@ -126,7 +137,7 @@ def load(job: Job) -> Any:
 
 
 def describe(error: BaseException) -> dict:
-    """The error as data: type, message, line in the answer where it happened, missing name."""
+    """The error as data: type, message, line in the answer, and the missing name or the kind of a kernel's fault."""
     line = 0
     trace = error.__traceback__
     while trace is not None:
@@ -140,12 +151,24 @@ def describe(error: BaseException) -> dict:
     except BaseException:
         message = ""
     name = getattr(error, "name", None) if isinstance(error, NameError) else None
+    if type(error).__name__ == "KernelFault":
+        name, line = error.kind, error.line if error.file == ANSWER_FILE else line
     return {"type": type(error).__name__[:100], "message": message, "line": line,
             "name": name if type(name) is str else ""}
 
 
-def _outcome(index: int, value: Any, after: Any, failure: dict | None, printed: str) -> Outcome:
-    return Outcome(index, wire.clone(value) if failure is None else None, after, failure, printed)
+def _checked(call: Any, args: tuple, kwargs: dict, seed: int) -> tuple[Any, dict[str, int]]:
+    """Call under kernelcheck: every access looked at, programs in a shuffled order. Returns value and measures."""
+    import kernelcheck
+
+    kernelcheck.install()
+    with kernelcheck.checked(poison=True, races="raise", shuffle=seed) as trace:
+        value = call(*args, **kwargs)
+    return value, {name: int(getattr(trace, name)) for name in MEASURES}
+
+
+def _outcome(index: int, value: Any, after: Any, failure: dict | None, printed: str, measured: dict | None) -> Outcome:
+    return Outcome(index, wire.clone(value) if failure is None else None, after, failure, printed, measured)
 
 
 def _reraise_interrupt(error: BaseException) -> None:

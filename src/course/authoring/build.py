@@ -38,7 +38,7 @@ from course import paths
 from course.check.cells import marked_id
 from course.check.feedback import passed_line
 from course.check.progress import digest
-from course.specs import CHAPTERS, exercise, exercises
+from course.specs import CHAPTERS, exercise, exercises, file_stem
 from course.specs.exercise import Exercise
 
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
@@ -59,8 +59,8 @@ def build(root: Path | None = None, out: Path | None = None, execute: bool = Tru
     root = root or paths.root()
     products: dict[Path, bytes] = {}
     manifest: dict = {"v": 1, "release": course.__version__, "notebooks": {}}
-    for stem, number in CHAPTERS.items():
-        source = root / "solutions" / f"{number}_{stem}.py"
+    for stem in CHAPTERS:
+        source = root / "solutions" / f"{file_stem(stem)}.py"
         solved, released = make(source, stem)
         if execute:
             run(solved, source.parent)
@@ -277,8 +277,8 @@ def solution_sources(root: Path | None = None) -> dict[str, str]:
     """The answer cells of the solution files by exercise id."""
     root = root or paths.root()
     sources: dict[str, str] = {}
-    for stem, number in CHAPTERS.items():
-        text = (root / "solutions" / f"{number}_{stem}.py").read_text(encoding="utf-8")
+    for stem in CHAPTERS:
+        text = (root / "solutions" / f"{file_stem(stem)}.py").read_text(encoding="utf-8")
         for cell in jupytext.reads(text, fmt="py:percent").cells:
             if cell.metadata.get("role") == "answer":
                 sources[cell.metadata["key"]] = without_marks(cell.source)

@@ -28,7 +28,7 @@ def check(exercise_id: str) -> None:
 
     item = exercise(exercise_id)
     source = _source(item)
-    verdict = judge.practice(item, source)
+    verdict = _practice(item, source)
     if verdict.error and verdict.error.get("name") and cells.defined_in_notebook(verdict.error["name"]):
         verdict = judge._replace(verdict, note="elsewhere")
     progress.record(exercise_id, source, verdict.passed, verdict.mistake.name if verdict.mistake else "")
@@ -37,6 +37,17 @@ def check(exercise_id: str) -> None:
         return
     _display_html(feedback.rich(verdict))
     raise CheckFailed(feedback.text(verdict))
+
+
+def _practice(item, source: str):
+    """Kernels run in a warm child process, so that nothing a kernel does can end the notebook."""
+    from course.check import judge
+
+    if item.track != "kernel":
+        return judge.practice(item, source)
+    from course.check import child
+
+    return child.practice(item, source)
 
 
 def hint(exercise_id: str, number: int | None = None) -> None:

@@ -19,6 +19,15 @@ def marked_id(source: str) -> str | None:
     return None
 
 
+def is_stub(source: str) -> bool:
+    """Has the learner not begun yet? The stub says where to begin, and raises there."""
+    lines = [line.strip() for line in source.splitlines()]
+    return any(
+        line == "# YOUR CODE HERE" and following.startswith("raise NotImplementedError")
+        for line, following in zip(lines, lines[1:])
+    )
+
+
 def _remember(info: Any) -> None:
     source = getattr(info, "raw_cell", None) or ""
     name = marked_id(source)

@@ -101,6 +101,9 @@ def _error_rows(verdict: Verdict) -> list[tuple[str, str]]:
         if verdict.case.label:
             rows.append(("case", verdict.case.label))
     at = f" at line {error['line']} of your cell" if error["line"] else ""
+    if error["type"] == "KernelFault":
+        rows.append(("fault", error["message"]))
+        return rows + _mistake_rows(verdict) + _printed_rows(verdict)
     rows.append(("raised", f"{error['type']}{at}: {error['message']}"))
     if error["name"]:
         rows.append(("why", _missing_name(verdict)))
@@ -124,6 +127,10 @@ def _wrong_rows(verdict: Verdict) -> list[tuple[str, str]]:
         rows.append(("case", verdict.case.label))
     if difference.what == "mutated":
         rows.append(("problem", f"{difference.got}. The caller still needs it: work on a copy."))
+        return rows + _mistake_rows(verdict) + _printed_rows(verdict)
+    if difference.what == "traffic":
+        rows.append(("problem", f"the values are right, but {difference.got}; {difference.expected} are enough. What is "
+                                "loaded or stored more than once?"))
         return rows + _mistake_rows(verdict) + _printed_rows(verdict)
     where = f" in result{difference.where}" if difference.where else ""
     got, expected = show(verdict.got), show(verdict.expected.value)
@@ -186,7 +193,7 @@ def rich(verdict: Verdict) -> str:
     rows = lines(verdict)
     head = rows[0][1] if not rows[0][0] else "not yet right"
     body = rows[1:] if not rows[0][0] else rows
-    code = {"call", "came", "expected", "raised", "printed"}
+    code = {"call", "came", "expected", "raised", "printed", "fault"}
     parts = []
     for label, content in body:
         shown = html.escape(content)

@@ -37,20 +37,55 @@ class Finding:
     kind: str  # "denied": the exercise wants you to write it; "policy": no answer needs it; "syntax"
 
 
-def inspect(source: str, denied: tuple[str, ...] = (), given: tuple[str, ...] = ()) -> list[Finding]:
+NOT_IN_A_KERNEL = (ast.FunctionDef, ast.Lambda, ast.Try, ast.With, ast.ClassDef, ast.Global, ast.Nonlocal)
+KERNEL_BUILTINS = {"range", "float", "int", "bool", "min", "max", "abs", "len", "True", "False", "None"}
+
+
+def inspect(
+    source: str, denied: tuple[str, ...] = (), given: tuple[str, ...] = (), kernel: bool = False
+) -> list[Finding]:
     """Findings in ``source``, in order of line; an empty list when it may run.
 
-    ``denied``: names of functions or methods this exercise does without. ``given``: modules below course.given
-    that it may import.
+    ``kernel``: the answer is Triton, so it may hold nothing but imports and ``@triton.jit`` functions that use
+    their own names, each other and ``tl``. ``denied``: names of functions or methods this exercise does without.
+    ``given``: modules below course.given that it may import.
     """
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError) as error:
         return [Finding(getattr(error, "lineno", 0) or 0, f"this is not Python: {error.args[0]}", "syntax")]
     found = [item for node in ast.walk(tree) for item in _look(node, frozenset(denied), frozenset(given))]
+    if kernel:
+        found += _kernel_only(tree)
     found += _loose_getattr(tree)
     found += _borrowed(tree, frozenset(denied))
     return sorted(found, key=lambda item: item.line)
+
+
+def _kernel_only(tree: ast.Module) -> list[Finding]:
+    """What a cell with a kernel may hold: the interpreter runs it as plain Python, so this is an allowlist."""
+    found, functions = [], []
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            functions.append(node)
+            if [ast.unparse(decorator) for decorator in node.decorator_list] != ["triton.jit"]:
+                found.append(Finding(node.lineno, f"{node.name} must be a kernel: put @triton.jit above it", "policy"))
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            if ast.unparse(node) not in {"import triton", "import triton.language as tl", "import torch"}:
+                found.append(Finding(node.lineno, f"a kernel's cell does without `{ast.unparse(node)}`", "policy"))
+        elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+            found.append(Finding(node.lineno, "a kernel's cell holds kernels only; the launch is given", "policy"))
+    known = {function.name for function in functions} | KERNEL_BUILTINS | {"tl"}
+    for function in functions:
+        own = known | {argument.arg for argument in ast.walk(function.args) if isinstance(argument, ast.arg)}
+        own |= {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        for node in (inner for statement in function.body for inner in ast.walk(statement)):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in own:
+                text = f"{node.id} is not known inside a kernel: use tl, parameters and local names"
+                found.append(Finding(node.lineno, text, "policy"))
+            elif isinstance(node, NOT_IN_A_KERNEL):
+                found.append(Finding(node.lineno, "a kernel has no functions, try, with or global inside", "policy"))
+    return found
 
 
 def _loose_getattr(tree: ast.AST) -> list[Finding]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from course.check import gate
+from course.check.cells import is_stub
 from course.check.judge import Verdict, calls, judge
 from course.grade import secret as secrets
 from course.grade import submission as submissions
@@ -37,9 +38,9 @@ class Report:
 
 def grade_answer(worker: Worker, exercise: Exercise, source: str | None, secret: bytes) -> Verdict:
     """The verdict on one answer. ``source`` None: there was none."""
-    if source is None or submissions.is_stub(source):
+    if source is None or is_stub(source):
         return Verdict("missing", exercise)
-    findings = gate.inspect(source, exercise.denied, exercise.given)
+    findings = gate.inspect(source, exercise.denied, exercise.given, kernel=exercise.track == "kernel")
     if findings:
         kind = "error" if findings[0].kind == "syntax" else "policy"
         return Verdict(kind, exercise, findings=tuple(findings))

@@ -10,7 +10,7 @@ import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from course.check.cells import marked_id
+from course.check.cells import is_stub, marked_id
 from course.check.progress import normalise
 
 MAX_BYTES = 50 * 1024 * 1024
@@ -117,12 +117,6 @@ def extract(notebook: dict, name: str, exercises: list) -> Submission:
         submission.answers[item.id] = disarm(written[-1])
     submission.warnings = list(dict.fromkeys(submission.warnings))
     return submission
-
-
-def is_stub(source: str) -> bool:
-    """Has the learner not begun yet?"""
-    code = [line for line in source.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    return "raise NotImplementedError" in source and len(code) <= 60 and "# YOUR CODE HERE" in source
 
 
 def _source(cell: dict) -> str:

@@ -14,6 +14,7 @@ __all__ = ["CHAPTERS", "Case", "Draw", "Exercise", "Tolerance", "exercise", "exe
 ALL_CHAPTERS = {
     "tokenization": "01",
     "embeddings": "02",
+    "triton_primer": "",  # unnumbered: before the kernel exercises of 03
     "transformer_block": "03",
     "kv_cache": "04",
     "cache_size": "05",
@@ -28,6 +29,13 @@ ALL_CHAPTERS = {
     "flash_attention": "14",
     "end_to_end": "15",
 }
+
+
+def file_stem(stem: str) -> str:
+    """Name of a chapter's files without their ending: 04_kv_cache, triton_primer."""
+    return f"{ALL_CHAPTERS[stem]}_{stem}".lstrip("_")
+
+
 # Those that have exercises: a module of the same stem in this package.
 CHAPTERS = {stem: number for stem, number in ALL_CHAPTERS.items() if importlib.util.find_spec(f"{__name__}.{stem}")}
 

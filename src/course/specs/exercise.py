@@ -28,9 +28,10 @@ import torch
 from gradeworker.answer import Job
 from gradeworker.wire import Build
 
+KERNEL_PRELUDE = "import torch\nimport triton\nimport triton.language as tl\n"
 PRELUDE = "import math\n\nimport torch\nimport torch.nn.functional as F\n"
 
-__all__ = ["PRELUDE", "Build", "Case", "Draw", "Exercise", "Tolerance"]
+__all__ = ["KERNEL_PRELUDE", "PRELUDE", "Build", "Case", "Draw", "Exercise", "Tolerance"]
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,7 @@ class Exercise:
     prelude: str = PRELUDE  # what the answer finds imported: the notebook's first given cell
     given: tuple[str, ...] = ()  # modules below course.given whose source travels with the job
     drive: Callable | None = None  # drive(answer, *args): how a class or a generator is put through a case
+    bytes_bound: Callable | None = None  # kernel: bytes_bound(*args) that it may move, counted without a cache
     in_model: Callable | None = None  # in_model(answer, checkpoint) -> course.check.trial.Trial
     argument_names: tuple[str, ...] = ()  # of a case's args, when they are not the signature's own
     seconds: float = 10.0  # wall-clock limit for all cases in the worker
@@ -188,6 +190,7 @@ class Exercise:
             prelude=self.prelude,
             modules={f"course.given.{name}": given_source(name) for name in self.given},
             driver=driver,
+            kernel=self.track == "kernel",
             cases=[(case.args, case.kwargs) for case in cases],
         )
 

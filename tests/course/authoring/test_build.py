@@ -5,7 +5,7 @@ import pytest
 
 from course.authoring import build
 from course.authoring.build import AuthoringError
-from course.specs import CHAPTERS, exercises
+from course.specs import CHAPTERS, exercises, file_stem
 
 
 def test_solution_regions_are_cut_out_and_indentation_is_kept():
@@ -23,8 +23,8 @@ def test_broken_regions_are_refused(source):
 
 
 def notebooks(folder):
-    return [json.loads((build.paths.root() / folder / f"{number}_{stem}.ipynb").read_text(encoding="utf-8"))
-            for stem, number in CHAPTERS.items()]
+    return [json.loads((build.paths.root() / folder / f"{file_stem(stem)}.ipynb").read_text(encoding="utf-8"))
+            for stem in CHAPTERS]
 
 
 def test_no_solution_leaks_into_the_exercises():
@@ -37,7 +37,7 @@ def test_no_solution_leaks_into_the_exercises():
 
 
 def test_every_exercise_has_one_answer_cell_and_one_check_cell_below():
-    for (stem, _), notebook in zip(CHAPTERS.items(), notebooks("exercises")):
+    for stem, notebook in zip(CHAPTERS, notebooks("exercises")):
         cells = notebook["cells"]
         answers = [i for i, cell in enumerate(cells) if cell["metadata"]["course"]["role"] == "answer"]
         assert [cells[i]["id"] for i in answers] == [item.cell_id for item in exercises(stem)]
