@@ -129,8 +129,8 @@ def _wrong_rows(verdict: Verdict) -> list[tuple[str, str]]:
         rows.append(("problem", f"{difference.got}. The caller still needs it: work on a copy."))
         return rows + _mistake_rows(verdict) + _printed_rows(verdict)
     if difference.what == "traffic":
-        rows.append(("problem", f"the values are right, but {difference.got}; {difference.expected} are enough. What is "
-                                "loaded or stored more than once?"))
+        text = f"the values are right, but {difference.got}; {difference.expected} are enough"
+        rows.append(("problem", f"{text}. What is loaded or stored more than once?"))
         return rows + _mistake_rows(verdict) + _printed_rows(verdict)
     where = f" in result{difference.where}" if difference.where else ""
     got, expected = show(verdict.got), show(verdict.expected.value)
