@@ -46,9 +46,21 @@ def _parser() -> argparse.ArgumentParser:
     command = add("graft", graft, "make the graded copy of a submission that nbval can run safely")
     command.add_argument("submission", type=Path)
     command.add_argument("-o", "--output", type=Path, required=True)
-    command = add("grade", grade, "grade notebooks: answers run in a separate process on hidden inputs")
+    command = add("grade", grade, "grade notebooks: answers run in a sandbox on hidden inputs")
     command.add_argument("paths", type=Path, nargs="+", help="notebooks, or folders of them")
-    command.add_argument("--json", type=Path, help="also write the results to this file")
+    command.add_argument("--report", type=Path, help="write reports of the class here; run again to resume, or with more submissions to add them")
+    command.add_argument("--settings", type=Path, help="course.toml: what counts, and what students are shown")
+    command.add_argument("--roster", type=Path, help="CSV file with the columns match,student")
+    command.add_argument("--workers", type=int, default=0, help="answers at a time (default: one for each core)")
+    command.add_argument("--shard", help="grade only part i of n: i/n")
+    command.add_argument("--rerun", action="append", default=[], metavar="ID", help="grade this exercise again")
+    command.add_argument("--all-attempts", action="store_true", help="not only each student's latest submission")
+    command.add_argument("--require-sandbox", action="store_true", help="refuse to grade without a sandbox")
+    command.add_argument("--backend", choices=("bwrap", "landlock", "none"), help="start with this sandbox")
+    command = add("merge", merge, "join the reports of shards")
+    command.add_argument("folders", type=Path, nargs="+")
+    command.add_argument("--report", type=Path, required=True)
+    command.add_argument("--settings", type=Path)
     return parser
 
 
@@ -213,39 +225,65 @@ def graft(arguments: argparse.Namespace) -> int:
 
 
 def grade(arguments: argparse.Namespace) -> int:
-    from rich.console import Console
+    """Grade and report. Exit status 0: graded (whatever the points); 1: something must be run again (infra)."""
+    import os
 
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from course.grade import batch, identity, publish, sandbox, secret, settings, state_folder
     from course.grade import report as reports
-    from course.grade import secret, state_folder
-    from course.grade.grading import grade_file
-    from course.grade.worker import Worker
 
     console = Console()
-    found = []
-    key = secret.read(state_folder())
-    try:
-        with Worker() as worker:
-            for path in _notebooks(arguments.paths):
-                result = grade_file(worker, path, None, key)
-                found.append(result)
-                reports.print_report(result, console)
-    finally:
-        if arguments.json and found:
-            reports.save(found, arguments.json)
-    console.print("answers ran in a separate process without a sandbox: do not grade people you do not trust with it")
+    chosen = settings.read(arguments.settings)
+    handed = identity.find(arguments.paths, identity.read_roster(arguments.roster) if arguments.roster else None)
+    if arguments.report and not arguments.all_attempts:
+        handed, replaced = identity.latest(handed)
+        if replaced:
+            console.print(f"{len(replaced)} earlier submissions of the same student and chapter were left out")
+    if arguments.shard:
+        handed = batch.shard(handed, arguments.shard)
+    probe = sandbox.probe(arguments.backend)
+    for note in probe.notes:
+        console.print(f"sandbox: {note}", markup=False)
+    if probe.backend == "none":
+        if arguments.require_sandbox:
+            raise ValueError("no sandbox works here, and --require-sandbox was given: nothing was graded")
+        console.print("no sandbox works here: these results are advisory, grade only people you trust")
+    folder = arguments.report or state_folder()
+    key = secret.read(folder)
+    marks = batch.Marks(folder / "marks", key)
+    done: list[batch.Graded] = []
+    workers = arguments.workers or os.cpu_count() or 1
+    with Progress(console=console, disable=not arguments.report or not console.is_terminal) as progress:
+        task = progress.add_task("grading", total=len(handed))
+        try:
+            rerun = frozenset(arguments.rerun)
+            for graded in batch.grade_all(handed, key, marks, workers, arguments.backend, rerun):
+                done.append(graded)
+                progress.advance(task)
+                if not arguments.report:
+                    reports.print_graded(graded, console)
+        except KeyboardInterrupt:
+            console.print(f"stopped: {len(done)} of {len(handed)} graded, every mark is kept; run it again to go on")
+            return 130
+    if arguments.report:
+        earlier = publish.merge([arguments.report]) if (arguments.report / "grades.json").is_file() else []
+        publish.publish(publish.together(earlier, done), arguments.report, chosen)
+        console.print(f"{len(done)} submissions graded ({probe.label}); reports in {arguments.report}")
+    failed = sum(mark.verdict == "infra" for graded in done for mark in graded.marks)
+    if failed:
+        console.print(f"{failed} answers could not be graded because the grader failed; run again to grade them")
+    return 1 if failed else 0
+
+
+def merge(arguments: argparse.Namespace) -> int:
+    from course.grade import publish, settings
+
+    graded = publish.merge(arguments.folders)
+    publish.publish(graded, arguments.report, settings.read(arguments.settings))
+    print(f"{len(graded)} submissions of {len(arguments.folders)} shards; reports in {arguments.report}")
     return 0
-
-
-def _notebooks(paths: list[Path]) -> list[Path]:
-    found: list[Path] = []
-    for path in paths:
-        if path.is_dir():
-            found += sorted(p for p in path.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
-        else:
-            found.append(path)
-    if not found:
-        raise ValueError(f"no notebooks in {', '.join(map(str, paths))}")
-    return found
 
 
 if __name__ == "__main__":

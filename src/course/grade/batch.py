@@ -1,0 +1,250 @@
+"""Grade many submissions: in parallel, resumably, keeping every mark the moment it is made."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import inspect
+import json
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import course
+from course.check import compare, feedback, gate, judge
+from course.check.judge import Verdict
+from course.check.progress import normalise
+from course.grade import grading
+from course.grade import submission as submissions
+from course.grade.identity import Handed
+from course.grade.submission import Unreadable
+from course.grade.worker import Worker
+from course.specs import exercises as all_exercises
+from course.specs.exercise import Exercise
+
+MARKS_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What is kept of a verdict. ``says`` may be shown to the student: it names mistakes, never hidden inputs."""
+
+    id: str
+    verdict: str
+    points: int
+    possible: int
+    mistake: str = ""
+    section: str = ""
+    says: str = ""
+    details: str = ""  # for the instructor: with the inputs of the case
+    cases_right: int = 0
+    cases_total: int = 0
+
+
+@dataclass
+class Graded:
+    """One graded submission."""
+
+    student: str
+    path: str
+    stem: str
+    marks: list[Mark] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    digest: str = ""
+    sandbox: str = ""
+    unreadable: str = ""
+    sources: dict[str, str] = field(default_factory=dict, repr=False)  # kept out of reports
+
+    @property
+    def points(self) -> int:
+        return sum(mark.points for mark in self.marks)
+
+    @property
+    def possible(self) -> int:
+        return sum(mark.possible for mark in self.marks)
+
+
+def mark_of(verdict: Verdict) -> Mark:
+    """A verdict as a mark."""
+    item = verdict.exercise
+    mistake = verdict.mistake
+    details = "" if verdict.passed else feedback.text(verdict)
+    return Mark(
+        item.id,
+        verdict.kind,
+        item.points if verdict.passed else 0,
+        item.points,
+        mistake.name if mistake else "",
+        mistake.section if mistake else item.section,
+        _says(verdict),
+        details,
+        verdict.cases_right,
+        verdict.cases_total,
+    )
+
+
+def _says(verdict: Verdict) -> str:
+    """What a student may read about a hidden verdict."""
+    if verdict.passed:
+        return "all hidden cases are right"
+    if verdict.mistake:
+        return f"{verdict.mistake.name}. {verdict.mistake.says}"
+    if verdict.kind in {"wrong", "nondeterministic"}:
+        label = f" It fails first on: {verdict.case.label}." if verdict.case and verdict.case.label else ""
+        what = verdict.difference.what if verdict.difference else "value"
+        right = f"{verdict.cases_right} of {verdict.cases_total} hidden cases are right"
+        return f"{right}; the first fault is in: {what}.{label}"
+    if verdict.kind == "error" and verdict.error:
+        at = f" at line {verdict.error['line']}" if verdict.error["line"] else ""
+        return f"it raised {verdict.error['type']}{at}"
+    if verdict.findings:
+        return "; ".join(f"line {item.line}: {item.message}" for item in verdict.findings[:5])
+    return feedback.text(verdict).partition(": ")[2]
+
+
+class Marks:
+    """Marks on disk, one file each, written at once: a batch that is killed goes on where it was."""
+
+    def __init__(self, folder: Path, secret: bytes):
+        self.folder = folder
+        self._salt = hashlib.sha256(secret).hexdigest()
+
+    def key(self, item: Exercise, source: str | None) -> str:
+        """Changes when the answer, the checker, the secret or the release changes."""
+        parts = [
+            str(MARKS_VERSION),
+            course.__version__,
+            item.id,
+            checker_digest(item),
+            self._salt,
+            "" if source is None else normalise(source),
+        ]
+        return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+    def get(self, key: str) -> Mark | None:
+        try:
+            return Mark(**json.loads((self.folder / f"{key}.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def put(self, key: str, mark: Mark) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        temporary = self.folder / f"{key}.{os.getpid()}-{threading.get_ident()}.tmp"
+        try:
+            temporary.write_text(json.dumps(dataclasses.asdict(mark), ensure_ascii=False), encoding="utf-8")
+            temporary.replace(self.folder / f"{key}.json")
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise OSError(
+                error.errno,
+                f"{error.strerror}: marks cannot be kept in {self.folder}. Those already there are "
+                "safe; make room or name another folder with --report, and run again",
+            ) from None
+
+
+def checker_digest(item: Exercise) -> str:
+    """Digest of the code that judges an exercise: its spec, the comparison, the gate."""
+    modules = [inspect.getmodule(item.reference), compare, gate, judge, grading]
+    text = "".join(inspect.getsource(module) for module in modules if module is not None)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def grade_one(
+    worker: Worker, handed: Handed, secret: bytes, marks: Marks, rerun: frozenset[str] = frozenset()
+) -> Graded:
+    """Grade one submission; every mark is kept as soon as it is made. ``infra`` is tried once more, and never kept."""
+    try:
+        notebook = submissions.read(handed.path)
+        items = grading.exercises_of(notebook, handed.path)
+        submission = submissions.extract(notebook, handed.student, items)
+    except Unreadable as error:
+        items = list(all_exercises(handed.stem)) if handed.stem else []
+        unreadable = [mark_of(Verdict("unreadable", item, note=str(error))) for item in items]
+        return Graded(
+            handed.student, str(handed.path), handed.stem, unreadable, unreadable=str(error), sandbox=worker.probe.label
+        )
+    graded = Graded(
+        handed.student,
+        str(handed.path),
+        items[0].stem,
+        warnings=submission.warnings,
+        digest=submission.digest,
+        sandbox=worker.probe.label,
+        sources=submission.answers,
+    )
+    for item in items:
+        source = submission.answers.get(item.id)
+        key = marks.key(item, source)
+        mark = None if item.id in rerun else marks.get(key)
+        if mark is None:
+            verdict = grading.grade_answer(worker, item, source, secret)
+            if verdict.kind == "infra":
+                worker.close()
+                verdict = grading.grade_answer(worker, item, source, secret)
+            mark = mark_of(verdict)
+            if verdict.kind != "infra":
+                marks.put(key, mark)
+        graded.marks.append(mark)
+    return graded
+
+
+def grade_all(
+    handed: list[Handed],
+    secret: bytes,
+    marks: Marks,
+    workers: int,
+    backend: str | None = None,
+    rerun: frozenset[str] = frozenset(),
+    on_done: Callable[[Graded], None] = lambda graded: None,
+) -> Iterator[Graded]:
+    """Grade all, ``workers`` at a time; yields in the order in which they are done.
+
+    Ctrl-C and errors end the workers; marks made until then are on disk.
+    """
+    spare: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+    made = [Worker(backend, slot=slot) for slot in range(max(1, min(workers, len(handed))))]
+    for worker in made:
+        spare.put(worker)
+
+    def task(item: Handed) -> Graded:
+        worker = spare.get()
+        try:
+            return grade_one(worker, item, secret, marks, rerun)
+        finally:
+            spare.put(worker)
+
+    pool = ThreadPoolExecutor(len(made))
+    waiting: set[Future[Graded]] = set()
+    try:
+        waiting = {pool.submit(task, item) for item in handed}
+        while waiting:
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in done:
+                graded = future.result()
+                on_done(graded)
+                yield graded
+    finally:
+        for future in waiting:
+            future.cancel()
+        pool.shutdown(wait=True, cancel_futures=True)
+        for worker in made:
+            worker.close()
+
+
+def shard(handed: list[Handed], text: str) -> list[Handed]:
+    """The i-th of n parts ("2/5"): by student, so that nobody is split. Raises ValueError for anything else."""
+    try:
+        part, count = (int(number) for number in text.split("/"))
+    except ValueError:
+        raise ValueError(f"--shard takes i/n such as 2/5, not {text!r}") from None
+    if not 1 <= part <= count:
+        raise ValueError(f"--shard {text}: i goes from 1 to n")
+
+    def home(item: Handed) -> int:
+        return int(hashlib.sha256(item.student.encode("utf-8", "surrogatepass")).hexdigest(), 16) % count
+
+    return [item for item in handed if home(item) == part - 1]

@@ -1,0 +1,83 @@
+"""Whose is it? Student and attempt from the names that Canvas, Moodle and Classroom give to files and folders."""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from course.specs import CHAPTERS
+
+# Canvas: doejane_12345_678901_04_kv_cache-2.ipynb, with _LATE after the name when it was late
+CANVAS = re.compile(r"^(?P<who>[^_]+)(?:_LATE)?_(?P<id>\d+)_\d+_.*?(?:-(?P<attempt>\d+))?\.ipynb$")
+# Moodle: "Jane Doe_123456_assignsubmission_file_/04_kv_cache.ipynb", or the same in front of the file's name
+MOODLE = re.compile(r"^(?P<who>.+?)_(?P<id>\d+)_assignsubmission_file_?")
+
+
+@dataclass(frozen=True)
+class Handed:
+    """One notebook that was handed in."""
+
+    student: str
+    path: Path
+    stem: str  # of the chapter; "" when the name does not tell
+    attempt: int = 0
+    when: float = 0.0
+
+
+def identify(path: Path, root: Path, roster: dict[str, str] | None = None) -> Handed:
+    """Student, chapter and attempt of a notebook found below ``root``."""
+    stem = next((stem for stem in CHAPTERS if stem in path.name), "")
+    attempt = 0
+    canvas, moodle = CANVAS.match(path.name), MOODLE.match(path.name) or MOODLE.match(path.parent.name)
+    if moodle:
+        student = moodle["who"]
+    elif canvas:
+        student, attempt = canvas["who"], int(canvas["attempt"] or 0)
+    else:
+        folders = path.relative_to(root).parts[:-1] if root in path.parents else ()
+        bare = re.sub(rf"_?(?:\d\d_)?{stem}", "", path.stem).strip("_- ") if stem else path.stem
+        student = folders[0] if folders else bare or path.resolve().parent.name
+    for match, name in (roster or {}).items():
+        if match in str(path):
+            student = name
+    when = path.lstat().st_mtime if path.exists() or path.is_symlink() else 0.0
+    return Handed(student, path, stem, attempt, when)
+
+
+def latest(handed: list[Handed]) -> tuple[list[Handed], list[Handed]]:
+    """Of each student's submissions to a chapter the last one, and those it replaces."""
+    kept: dict[tuple[str, str], Handed] = {}
+    replaced: list[Handed] = []
+    for item in sorted(handed, key=lambda each: (each.attempt, each.when, str(each.path))):
+        key = (item.student, item.stem or item.path.name)
+        if key in kept:
+            replaced.append(kept[key])
+        kept[key] = item
+    return sorted(kept.values(), key=lambda each: (each.student, str(each.path))), replaced
+
+
+def read_roster(path: Path) -> dict[str, str]:
+    """A CSV file with the columns ``match`` (part of a path) and ``student``. Raises ValueError for any other."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    if not rows or not {"match", "student"} <= set(rows[0]):
+        raise ValueError(f"{path}: a roster is a CSV file whose first line is match,student")
+    return {row["match"]: row["student"] for row in rows if row["match"]}
+
+
+def find(paths: list[Path], roster: dict[str, str] | None = None) -> list[Handed]:
+    """All notebooks in files and folders; checkpoints left out. Raises ValueError when there is none."""
+    found: list[Handed] = []
+    for path in paths:
+        if path.is_dir():
+            notebooks = [p for p in path.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts]
+            found += [identify(notebook, path, roster) for notebook in sorted(notebooks)]
+        elif path.exists() or path.is_symlink():
+            found.append(identify(path, path.parent, roster))
+        else:
+            raise ValueError(f"{path}: there is no such file or folder")
+    if not found:
+        raise ValueError(f"no notebooks in {', '.join(map(str, paths))}")
+    return found

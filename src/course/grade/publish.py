@@ -1,0 +1,310 @@
+"""Reports of a class: JSON and a feedback page for each student, CSV files, JUnit, Gradescope, an overview."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import html
+import io
+import json
+import os
+import re
+from collections import Counter, defaultdict
+from pathlib import Path
+from xml.etree import ElementTree
+
+from course.grade.batch import Graded, Mark
+from course.grade.settings import Settings
+from course.specs import exercise
+
+_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{title}</title><style>
+:root{{color-scheme:light dark}}body{{font:16px/1.6 system-ui,sans-serif;
+max-width:52rem;margin:2rem auto;padding:0 1rem}}
+table{{border-collapse:collapse;width:100%}}td,th{{text-align:left;padding:.4rem .6rem;border-bottom:1px solid #8885;
+vertical-align:top}}.n{{text-align:right;white-space:nowrap}}.pass{{color:#15803d}}.not{{color:#c2410c}}pre{{overflow-x:auto;
+font-size:.85rem;background:#8881;padding:.6rem}}small{{opacity:.75}}@media(prefers-color-scheme:dark){{.pass{{color:#4ade80}}
+.not{{color:#fb923c}}}}</style><h1>{title}</h1>{body}</html>
+"""
+
+
+def publish(graded: list[Graded], out: Path, settings: Settings) -> None:
+    """Write all reports below ``out``. Each file is written whole or not at all."""
+    for student, items in sorted(_by_student(graded).items()):
+        folder = out / "students" / safe(student)
+        _write(folder / "report.json", _json([_report(item, settings) for item in items]))
+        _write(folder / "feedback.html", feedback_page(student, items, settings))
+        _write(folder / "results.json", _json(gradescope(items, settings)))
+    _write(out / "grades.csv", grades_csv(graded, settings))
+    _write(out / "exercises.csv", exercises_csv(graded, settings))
+    _write(out / "canvas.csv", lms_csv(graded, settings, ("Student", "Assignment", "Score")))
+    _write(out / "moodle.csv", lms_csv(graded, settings, ("Full name", "Assignment", "Grade")))
+    _write(out / "junit.xml", junit(graded))
+    _write(out / "overview.html", overview_page(graded, settings))
+    _write(out / "grades.json", _json([dataclasses.asdict(item) | {"sources": {}} for item in _ordered(graded)]))
+
+
+def merge(folders: list[Path]) -> list[Graded]:
+    """Graded submissions of several report folders (shards) together. Raises ValueError for a folder without one."""
+    found = []
+    for folder in folders:
+        try:
+            data = json.loads((folder / "grades.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{folder} holds no finished report ({error})") from None
+        for entry in data:
+            entry["marks"] = [Mark(**mark) for mark in entry["marks"]]
+            found.append(Graded(**entry))
+    return found
+
+
+def together(earlier: list[Graded], fresh: list[Graded]) -> list[Graded]:
+    """What was graded before into the same folder, with the fresh results in the place of older ones."""
+    replaced = {(item.student, item.stem) for item in fresh}
+    return [item for item in earlier if (item.student, item.stem) not in replaced] + fresh
+
+
+def safe(name: str) -> str:
+    """A student's name as a folder name; never a path."""
+    cleaned = re.sub(r"[^\w.@+-]+", "_", name).strip("._") or "unnamed"
+    return cleaned[:100]
+
+
+def _by_student(graded: list[Graded]) -> dict[str, list[Graded]]:
+    found: dict[str, list[Graded]] = defaultdict(list)
+    for item in _ordered(graded):
+        found[item.student].append(item)
+    return found
+
+
+def _ordered(graded: list[Graded]) -> list[Graded]:
+    return sorted(graded, key=lambda item: (item.student, item.stem, item.path))
+
+
+def score(item: Graded, settings: Settings) -> tuple[float, float]:
+    """Weighted points and possible points of a submission."""
+    got = sum(mark.points * settings.weight(mark.id) for mark in item.marks)
+    return got, sum(mark.possible * settings.weight(mark.id) for mark in item.marks)
+
+
+def _shown(mark: Mark, settings: Settings) -> str:
+    """What the student reads about a mark."""
+    if settings.show == "full" and mark.details:
+        return mark.details
+    return mark.says if settings.show == "mistake" or mark.verdict == "pass" else ""
+
+
+def _report(item: Graded, settings: Settings) -> dict:
+    got, possible = score(item, settings)
+    return {
+        "v": 1,
+        "student": item.student,
+        "chapter": item.stem,
+        "points": got,
+        "possible": possible,
+        "unreadable": item.unreadable,
+        "warnings": item.warnings,
+        "digest": item.digest,
+        "sandbox": item.sandbox,
+        "exercises": [
+            {
+                "id": mark.id,
+                "verdict": mark.verdict,
+                "points": mark.points * settings.weight(mark.id),
+                "possible": mark.possible * settings.weight(mark.id),
+                "says": _shown(mark, settings),
+                "reread": "" if mark.verdict == "pass" else mark.section,
+            }
+            for mark in item.marks
+            if settings.weight(mark.id)
+        ],
+    }
+
+
+def gradescope(items: list[Graded], settings: Settings) -> dict:
+    """Gradescope's results.json for one student."""
+    tests = []
+    for item in items:
+        for mark in item.marks:
+            weight = settings.weight(mark.id)
+            if weight:
+                tests.append(
+                    {
+                        "name": mark.id,
+                        "score": mark.points * weight,
+                        "max_score": mark.possible * weight,
+                        "status": "passed" if mark.verdict == "pass" else "failed",
+                        "output": f"[{mark.verdict}] {_shown(mark, settings)}",
+                        "visibility": "visible",
+                    }
+                )
+    return {
+        "score": sum(test["score"] for test in tests),
+        "tests": tests,
+        "output": "; ".join(sorted({item.sandbox for item in items})),
+    }
+
+
+def feedback_page(student: str, items: list[Graded], settings: Settings) -> str:
+    """A readable page for one student."""
+    parts = []
+    for item in items:
+        got, possible = score(item, settings)
+        parts.append(f"<h2>{html.escape(item.stem or Path(item.path).name)}: {got:g} of {possible:g} points</h2>")
+        if item.unreadable:
+            parts.append(f"<p class=not>This file could not be read: {html.escape(item.unreadable)}</p>")
+        for warning in item.warnings:
+            parts.append(f"<p><small>{html.escape(warning)}</small></p>")
+        rows = []
+        for mark in item.marks:
+            if not settings.weight(mark.id):
+                continue
+            good = mark.verdict == "pass"
+            text = html.escape(_shown(mark, settings))
+            if settings.show == "full" and mark.details:
+                text = f"<pre>{text}</pre>"
+            if not good and mark.section:
+                text += f"<br><small>reread {html.escape(mark.section)}</small>"
+            rows.append(
+                f"<tr><td>{html.escape(exercise(mark.id).title)}<br><small>{html.escape(mark.id)}</small></td>"
+                f"<td class={'pass' if good else 'not'}>{mark.verdict}</td>"
+                f"<td class=n>{mark.points * settings.weight(mark.id):g} / "
+                f"{mark.possible * settings.weight(mark.id):g}</td><td>{text}</td></tr>"
+            )
+        parts.append(
+            "<table><tr><th>exercise<th>verdict<th class=n>points<th>what to know</tr>" + "".join(rows) + "</table>"
+        )
+        parts.append(f"<p><small>answers ran in: {html.escape(item.sandbox)}</small></p>")
+    return _PAGE.format(title=f"Feedback for {html.escape(student)}", body="".join(parts))
+
+
+def overview_page(graded: list[Graded], settings: Settings) -> str:
+    """The class at a glance: points by exercise, and which mistakes were made how often."""
+    by_exercise: dict[str, list[Mark]] = defaultdict(list)
+    for item in graded:
+        for mark in item.marks:
+            by_exercise[mark.id].append(mark)
+    rows = []
+    for name, marks in by_exercise.items():
+        passed = sum(mark.verdict == "pass" for mark in marks)
+        mistakes = Counter(mark.mistake for mark in marks if mark.mistake).most_common(5)
+        kinds = Counter(mark.verdict for mark in marks if mark.verdict != "pass")
+        said = "".join(f"<br>{count} × {html.escape(mistake)}" for mistake, count in mistakes)
+        rows.append(
+            f"<tr><td>{html.escape(name)}</td><td class=n>{passed} of {len(marks)}</td>"
+            f"<td>{html.escape(', '.join(f'{count} {kind}' for kind, count in kinds.most_common()))}{said}</td></tr>"
+        )
+    pairs = similar(graded)
+    alike = (
+        "".join(f"<li>{html.escape(name)}: {html.escape(', '.join(who))}</li>" for name, who in pairs)
+        or "<li>none</li>"
+    )
+    body = (
+        f"<p>{len(graded)} submissions, {len(_by_student(graded))} students.</p>"
+        "<table><tr><th>exercise<th class=n>passed<th>verdicts and mistakes by name</tr>" + "".join(rows) + "</table>"
+        "<h2>Identical after renaming and reformatting</h2><p><small>A hint to look, never a verdict: short tasks have "
+        f"few right answers.</small></p><ul>{alike}</ul>"
+    )
+    return _PAGE.format(title="The class at a glance", body=body)
+
+
+def similar(graded: list[Graded], least: int = 40) -> list[tuple[str, list[str]]]:
+    """Exercises whose answers by different students have the same syntax tree, names and texts apart."""
+    import ast
+
+    groups: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for item in graded:
+        for name, source in item.sources.items():
+            try:
+                tree = ast.parse(source)
+            except (SyntaxError, ValueError, RecursionError):
+                continue
+            shape = " ".join(type(node).__name__ for node in ast.walk(tree) if not isinstance(node, ast.Load))
+            if shape.count(" ") >= least:
+                groups[name, shape].add(item.student)
+    return sorted((name, sorted(who)) for (name, _), who in groups.items() if len(who) > 1)
+
+
+def grades_csv(graded: list[Graded], settings: Settings) -> str:
+    rows = [("student", "chapter", "points", "possible", "unreadable", "file")]
+    for item in _ordered(graded):
+        got, possible = score(item, settings)
+        rows.append((item.student, item.stem, f"{got:g}", f"{possible:g}", item.unreadable, Path(item.path).name))
+    return _csv(rows)
+
+
+def exercises_csv(graded: list[Graded], settings: Settings) -> str:
+    rows = [("student", "exercise", "verdict", "points", "possible", "mistake")]
+    for item in _ordered(graded):
+        for mark in item.marks:
+            weight = settings.weight(mark.id)
+            rows.append(
+                (
+                    item.student,
+                    mark.id,
+                    mark.verdict,
+                    f"{mark.points * weight:g}",
+                    f"{mark.possible * weight:g}",
+                    mark.mistake,
+                )
+            )
+    return _csv(rows)
+
+
+def lms_csv(graded: list[Graded], settings: Settings, head: tuple[str, str, str]) -> str:
+    """Name, assignment, score: what Canvas and Moodle import."""
+    rows = [head]
+    for item in _ordered(graded):
+        rows.append((item.student, item.stem or Path(item.path).name, f"{score(item, settings)[0]:g}"))
+    return _csv(rows)
+
+
+def junit(graded: list[Graded]) -> str:
+    """One test case for each mark."""
+    suites = ElementTree.Element("testsuites")
+    for item in _ordered(graded):
+        suite = ElementTree.SubElement(
+            suites,
+            "testsuite",
+            name=_xml(f"{item.student} {item.stem}"),
+            tests=str(len(item.marks)),
+            failures=str(sum(mark.verdict != "pass" for mark in item.marks)),
+        )
+        for mark in item.marks:
+            case = ElementTree.SubElement(suite, "testcase", classname=_xml(item.student), name=mark.id)
+            if mark.verdict != "pass":
+                ElementTree.SubElement(case, "failure", message=mark.verdict).text = _xml(mark.says)
+    return ElementTree.tostring(suites, encoding="unicode") + "\n"
+
+
+def _xml(text: str) -> str:
+    """Text without characters that XML cannot hold."""
+    return "".join(c for c in text if c in "\t\n" or " " <= c <= "\ud7ff" or "\ue000" <= c <= "\ufffd" or c > "\uffff")
+
+
+def _csv(rows: list[tuple]) -> str:
+    """CSV text; a cell that a spreadsheet would run as a formula gets an apostrophe."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    for row in rows:
+        writer.writerow([f"'{cell}" if str(cell)[:1] in ("=", "+", "-", "@", "\t") else cell for cell in row])
+    return file.getvalue()
+
+
+def _json(data: object) -> str:
+    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8", errors="replace")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise OSError(
+            error.errno,
+            f"{error.strerror}: {path} cannot be written. All marks are kept in the folder marks; "
+            "make room or name another folder with --report, and run again",
+        ) from None

@@ -1,0 +1,235 @@
+"""Batches: whose is whose, what is kept, what is shown, and what a killed run loses (nothing)."""
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from course import paths
+from course.authoring.build import solution_sources
+from course.cli import main
+from course.grade import batch, identity, publish, settings
+from course.grade.batch import Graded, Mark
+from course.specs import exercise
+
+SOURCES = solution_sources()
+RMS = exercise("transformer_block.rms_norm")
+
+
+def notebook(path: Path, changes=None):
+    """A completed notebook of chapter 03 at ``path``."""
+    everything = {**SOURCES, **(changes or {})}
+    data = json.loads((paths.exercises() / "03_transformer_block.ipynb").read_text(encoding="utf-8"))
+    for cell in data["cells"]:
+        if cell["metadata"]["course"]["role"] == "answer":
+            cell["source"] = everything[cell["metadata"]["course"]["key"]].splitlines(True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(data), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "student", "attempt"),
+    [
+        ("doejane_12345_678901_04_kv_cache.ipynb", "doejane", 0),
+        ("doejane_LATE_12345_678901_04_kv_cache-2.ipynb", "doejane", 2),
+        ("Jane Doe_4711_assignsubmission_file_/04_kv_cache.ipynb", "Jane Doe", 0),
+        ("Jane Doe_4711_assignsubmission_file_04_kv_cache.ipynb", "Jane Doe", 0),
+        ("kv-cache-jdoe/exercises/work/04_kv_cache.ipynb", "kv-cache-jdoe", 0),
+        ("jdoe_04_kv_cache.ipynb", "jdoe", 0),
+        ("04_kv_cache_jdoe.ipynb", "jdoe", 0),
+    ],
+)
+def test_students_are_told_from_names(tmp_path, name, student, attempt):
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("{}")
+    found = identity.identify(path, tmp_path)
+    assert (found.student, found.attempt, found.stem) == (student, attempt, "kv_cache")
+
+
+def test_the_latest_attempt_counts_and_a_roster_outranks_names(tmp_path):
+    for attempt in ("", "-1", "-2"):
+        (tmp_path / f"doejane_1_2_04_kv_cache{attempt}.ipynb").write_text("{}")
+    roster = tmp_path / "roster.csv"
+    roster.write_text("match,student\ndoejane,Jane Doe\n")
+    found = identity.find([tmp_path], identity.read_roster(roster))
+    kept, replaced = identity.latest(found)
+    assert [item.path.stem for item in kept] == ["doejane_1_2_04_kv_cache-2"]
+    assert kept[0].student == "Jane Doe"
+    assert len(replaced) == 2
+
+
+def test_a_roster_that_is_none_is_refused(tmp_path):
+    (tmp_path / "r.csv").write_text("name\nx\n")
+    with pytest.raises(ValueError, match="match,student"):
+        identity.read_roster(tmp_path / "r.csv")
+
+
+def test_shards_share_out_everything_once():
+    handed = [identity.Handed(f"student {n}", Path(f"{n}.ipynb"), "kv_cache") for n in range(50)]
+    parts = [batch.shard(handed, f"{i}/3") for i in (1, 2, 3)]
+    assert sorted(item.student for part in parts for item in part) == sorted(item.student for item in handed)
+    assert all(parts)
+    for text in ("0/3", "4/3", "x", "1"):
+        with pytest.raises(ValueError):
+            batch.shard(handed, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("[grading]\nwieghts = {}", "wieghts"), ("[grading]\nleave_out = ['x.y']", "x.y"), ("[grading", "course.toml"),
+     ("[grading]\nshow = 'all'", "show is one of"), ("[grading]\ncount = 'most'", "core")],
+)
+def test_settings_with_a_mistake_say_which(tmp_path, text, words):
+    path = tmp_path / "course.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=words):
+        settings.read(path)
+
+
+def test_settings_decide_what_counts(tmp_path):
+    path = tmp_path / "course.toml"
+    path.write_text(f'[grading]\ncount = "core"\nweights = {{ "{RMS.id}" = 2.5 }}\n')
+    chosen = settings.read(path)
+    assert chosen.weight(RMS.id) == 2.5
+    assert chosen.weight("transformer_block.swiglu") == 0
+    marks = [Mark(RMS.id, "pass", 2, 2), Mark("transformer_block.swiglu", "pass", 1, 1)]
+    item = Graded("a", "a", "transformer_block", marks)
+    assert publish.score(item, chosen) == (5.0, 5.0)
+
+
+@pytest.fixture(scope="module")
+def graded_class(tmp_path_factory):
+    """A class of four, graded once by the command."""
+    folder = tmp_path_factory.mktemp("class")
+    hand_in = folder / "in"
+    notebook(hand_in / "anna" / "03_transformer_block.ipynb")
+    notebook(hand_in / "ben" / "03_transformer_block.ipynb", {RMS.id: RMS.near_misses[0].source})
+    notebook(hand_in / "=cmd|evil" / "03_transformer_block.ipynb", {RMS.id: "import os"})
+    (hand_in / "dora").mkdir()
+    (hand_in / "dora" / "03_transformer_block.ipynb").write_bytes(b"{")
+    assert main(["grade", str(hand_in), "--report", str(folder / "out"), "--workers", "2"]) == 0
+    return folder
+
+
+def rows(path):
+    return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+
+
+def test_points_of_a_class(graded_class):
+    grades = {row["student"]: row for row in rows(graded_class / "out" / "grades.csv")}
+    full = float(grades["anna"]["possible"])
+    assert float(grades["anna"]["points"]) == full > 0
+    assert float(grades["ben"]["points"]) == full - RMS.points
+    assert float(grades["'=cmd|evil"]["points"]) == full - RMS.points
+    assert float(grades["dora"]["points"]) == 0
+    assert "JSON" in grades["dora"]["unreadable"]
+
+
+def test_feedback_names_the_mistake_and_hides_the_inputs(graded_class):
+    page = (graded_class / "out" / "students" / "ben" / "feedback.html").read_text(encoding="utf-8")
+    assert RMS.near_misses[0].name in page
+    assert RMS.near_misses[0].section.split("#")[1] in page
+    assert "float32 [" not in page
+    report = json.loads((graded_class / "out" / "students" / "ben" / "report.json").read_text(encoding="utf-8"))
+    assert "float32 [" not in json.dumps(report)
+
+
+def test_machines_can_read_it(graded_class):
+    out = graded_class / "out"
+    tree = ElementTree.parse(out / "junit.xml")
+    assert len(tree.findall(".//testsuite")) == 4
+    results = json.loads((out / "students" / "anna" / "results.json").read_text(encoding="utf-8"))
+    assert results["score"] == sum(test["max_score"] for test in results["tests"])
+    assert [row["Score"] for row in rows(out / "canvas.csv") if row["Student"] == "anna"]
+    assert "it subtracts the mean" in (out / "overview.html").read_text(encoding="utf-8")
+    assert (out / "secret").stat().st_mode & 0o777 == 0o600
+
+
+def test_names_never_become_paths():
+    for name in ("../../etc", "a/b", "", "...", "=cmd|evil"):
+        assert "/" not in publish.safe(name)
+        assert publish.safe(name).strip(".")
+
+
+def test_a_second_run_grades_nothing_again(graded_class, monkeypatch):
+    def fail(*args):
+        raise AssertionError("graded again")
+
+    monkeypatch.setattr(batch.grading, "grade_answer", fail)
+    assert main(["grade", str(graded_class / "in"), "--report", str(graded_class / "out")]) == 0
+
+
+def test_one_exercise_can_be_graded_again(graded_class, monkeypatch):
+    again = []
+    original = batch.grading.grade_answer
+
+    def note(worker, item, source, secret):
+        again.append(item.id)
+        return original(worker, item, source, secret)
+
+    monkeypatch.setattr(batch.grading, "grade_answer", note)
+    main(["grade", str(graded_class / "in" / "anna"), "--report", str(graded_class / "out"), "--rerun", RMS.id])
+    assert again == [RMS.id]
+    assert len(rows(graded_class / "out" / "grades.csv")) == 4, "grading one student again keeps the others"
+
+
+def test_shards_merge_into_the_same_grades(graded_class, tmp_path):
+    for part in ("1/2", "2/2"):
+        out = str(tmp_path / part[0])
+        os.makedirs(out)
+        (tmp_path / part[0] / "secret").write_bytes((graded_class / "out" / "secret").read_bytes())
+        main(["grade", str(graded_class / "in"), "--report", out, "--shard", part])
+    main(["merge", str(tmp_path / "1"), str(tmp_path / "2"), "--report", str(tmp_path / "all")])
+    assert rows(tmp_path / "all" / "grades.csv") == rows(graded_class / "out" / "grades.csv")
+
+
+def test_a_report_folder_that_cannot_be_written_says_so(graded_class, tmp_path, capsys):
+    blocked = tmp_path / "out"
+    blocked.write_text("a file where a folder should be")
+    assert main(["grade", str(graded_class / "in" / "anna"), "--report", str(blocked)]) == 2
+    assert "course:" in capsys.readouterr().err
+
+
+def test_no_sandbox_is_refused_when_one_is_required(graded_class, tmp_path, capsys):
+    arguments = ["grade", str(graded_class / "in" / "anna"), "--report", str(tmp_path / "o"), "--backend", "none"]
+    assert main([*arguments, "--require-sandbox"]) == 2
+    assert "nothing was graded" in capsys.readouterr().err
+
+
+def test_a_killed_grader_keeps_every_mark_and_goes_on(tmp_path):
+    for number in range(6):
+        path = tmp_path / "in" / f"s{number}" / "03_transformer_block.ipynb"
+        notebook(path, {RMS.id: SOURCES[RMS.id] + f"\n# {number}\n"})
+    command = [sys.executable, "-m", "course.cli", "grade", str(tmp_path / "in"), "--report", str(tmp_path / "out"),
+               "--workers", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    marks = tmp_path / "out" / "marks"
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and len(list(marks.glob("*.json"))) < 3:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    kept = len(list(marks.glob("*.json")))
+    assert kept >= 3
+    assert subprocess.run(command, capture_output=True, timeout=300, check=False).returncode == 0
+    grades = rows(tmp_path / "out" / "grades.csv")
+    assert len(grades) == 6
+    assert all(row["points"] == row["possible"] for row in grades)
+
+
+def test_identical_answers_are_only_a_hint():
+    source = SOURCES["transformer_block.attention"]
+    first = Graded("a", "a", "x", sources={"e": source})
+    second = Graded("b", "b", "x", sources={"e": source.replace("wide", "broad") + "\n# mine"})
+    other = Graded("c", "c", "x", sources={"e": SOURCES[RMS.id]})
+    assert publish.similar([first, second, other]) == [("e", ["a", "b"])]
