@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("-o", "--output", type=Path, required=True)
     command = add("grade", grade, "grade notebooks: answers run in a sandbox on hidden inputs")
     command.add_argument("paths", type=Path, nargs="+", help="notebooks, or folders of them")
-    command.add_argument("--report", type=Path, help="write reports of the class here; run again to resume, or with more submissions to add them")
+    command.add_argument("--report", type=Path, help="write reports here; run again to resume or to add submissions")
     command.add_argument("--settings", type=Path, help="course.toml: what counts, and what students are shown")
     command.add_argument("--roster", type=Path, help="CSV file with the columns match,student")
     command.add_argument("--workers", type=int, default=0, help="answers at a time (default: one for each core)")
