@@ -7,7 +7,7 @@ BOOK   := _build/html/index.html
 NBVAL  := --nbval --nbval-current-env --nbval-cell-timeout 300 --color=no -p no:cacheprovider
 
 .DEFAULT_GOAL := help
-.PHONY: help book lab test test-full lint unit notebooks browser grade clean
+.PHONY: help book lab test test-full lint unit notebooks browser grade clean versions benchmarks
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -59,6 +59,13 @@ test: lint unit notebooks browser  ## everything CI checks
 
 test-full: $(STAMP) $(BOOK) lint notebooks  ## the long form
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist loadfile tests
+
+versions: $(STAMP)  ## kernelcheck's tests on the oldest and the newest Triton it supports, each in its own environment
+	@$(BIN)/python tests/kernelcheck/run_versions.py
+
+benchmarks: $(STAMP)  ## the measurements that need no GPU: grading a class, the cost of a checked kernel
+	@$(BIN)/python benchmarks/grading.py
+	@$(BIN)/python benchmarks/kernelcheck_cost.py
 
 grade: $(STAMP)  ## grade notebooks: make grade PATHS="folder or notebook"
 	@test -n "$(PATHS)" || { echo 'say what to grade: make grade PATHS=exercises/work'; exit 2; }
