@@ -1,0 +1,99 @@
+"""The command `course` as a learner uses it, in a copy of the course."""
+
+import json
+import shutil
+
+import pytest
+
+from course import paths
+from course.authoring.build import solution_sources
+from course.check import progress
+from course.cli import main
+
+RMS = "transformer_block.rms_norm"
+SOLUTION = solution_sources()[RMS]
+
+
+@pytest.fixture
+def course_copy(tmp_path, monkeypatch):
+    """A folder with exercises and nothing of the learner's yet."""
+    (tmp_path / "_config.yml").write_text("")
+    shutil.copytree(paths.exercises(), tmp_path / "exercises", ignore=shutil.ignore_patterns("work"))
+    monkeypatch.setenv("COURSE_ROOT", str(tmp_path))
+    return tmp_path
+
+
+def answer(path, source):
+    data = json.loads(path.read_text(encoding="utf-8"))
+    for cell in data["cells"]:
+        if cell["id"] == RMS.replace(".", "-"):
+            cell["source"] = source.splitlines(True)
+    path.write_text(json.dumps(data), encoding="utf-8")
+
+
+def test_start_copies_what_is_missing_and_overwrites_nothing(course_copy, capsys):
+    assert main(["start"]) == 0
+    mine = course_copy / "exercises" / "work" / "03_transformer_block.ipynb"
+    answer(mine, "# answer: mine")
+    before = mine.read_bytes()
+    assert main(["start"]) == 0
+    assert mine.read_bytes() == before
+    assert "new:" in capsys.readouterr().out
+
+
+def test_check_says_what_passes(course_copy, capsys):
+    main(["start"])
+    mine = course_copy / "exercises" / "work" / "03_transformer_block.ipynb"
+    answer(mine, SOLUTION)
+    assert main(["check", str(mine)]) == 1
+    out = capsys.readouterr().out
+    assert f"{RMS}: all checks pass" in out
+    assert "transformer_block.rope: rope is not written yet" in out
+
+
+def test_reset_puts_the_stub_back_and_keeps_the_answer(course_copy, capsys):
+    main(["start"])
+    mine = course_copy / "exercises" / "work" / "03_transformer_block.ipynb"
+    answer(mine, SOLUTION)
+    assert main(["reset", RMS]) == 0
+    text = mine.read_text(encoding="utf-8")
+    assert SOLUTION.splitlines()[-1].strip() not in text
+    (backup,) = mine.parent.glob("transformer_block-rms_norm.*.py")
+    assert backup.read_text(encoding="utf-8").strip() == SOLUTION.strip()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["reset", "kv_cache.apend"], "did you mean"),
+        (["reset", RMS], "course start"),
+        (["check", "nowhere.ipynb"], "no such file"),
+        (["grade", "nowhere"], "no such file or folder"),
+        (["graft", "nowhere.ipynb", "-o", "x.ipynb"], "no such file"),
+    ],
+)
+def test_mistakes_are_met_with_one_clear_line(course_copy, capsys, arguments, words):
+    assert main(arguments) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_status_shows_what_was_solved_and_survives_a_broken_file(course_copy, monkeypatch, capsys):
+    main(["start"])
+    work = course_copy / "exercises" / "work"
+    monkeypatch.chdir(work)
+    progress.record(RMS, "x", True)
+    progress.record("transformer_block.rope", "x", False, "it rotates V too")
+    assert main(["status"]) == 0
+    out = capsys.readouterr().out
+    assert "solved" in out
+    assert "next:" in out
+    (work / progress.FILE).write_text("{broken")
+    assert main(["status"]) == 0
+    progress.record(RMS, "x", True)
+    assert progress.read(work)[RMS]["solved"]
+
+
+def test_doctor_runs(capsys):
+    assert main(["doctor"]) == 0
+    assert "torch" in capsys.readouterr().out
+
