@@ -112,8 +112,9 @@ def attention_weights(q: Tensor, k: Tensor, scale: float, window: int | None = N
     _check_attention(q, k, window)
     num_queries, num_heads, _ = q.shape
     num_keys = len(k)
-    scores = _by_kv_head(q, k.shape[1]) @ k.permute(1, 2, 0)  # [Hkv, G * Tq, Tk]
-    scores = scores.view(num_heads, num_queries, num_keys).to(_at_least_fp32(q.dtype)) * scale
+    wide = _at_least_fp32(q.dtype)  # before the product: a score of 500 rounded to bf16 would be off by up to 1
+    scores = _by_kv_head(q, k.shape[1]).to(wide) @ k.permute(1, 2, 0).to(wide)  # [Hkv, G * Tq, Tk]
+    scores = scores.view(num_heads, num_queries, num_keys) * scale
     visible = causal_mask(num_queries, num_keys, window, q.device)
     return scores.masked_fill(~visible, -math.inf).softmax(dim=-1)
 

@@ -60,6 +60,17 @@ def test_attention_in_half_precision(attention, dtype):
     assert error < 8 * torch.finfo(dtype).eps
 
 
+@pytest.mark.parametrize("attention", [tb.attention_from_scratch, tb.attention])
+def test_large_scores_are_not_rounded_to_bf16(attention):
+    """q k^T near 680, where bf16 numbers are 4 apart, and keys that differ by less."""
+    direction, noise, v = tensors((1, 1, 8), (9, 1, 8), (9, 1, 8))
+    q = (direction / direction.norm() * 26).expand(9, 1, 8).to(torch.bfloat16)
+    k = (q + 0.1 * noise).to(torch.bfloat16)
+    v = v.to(torch.bfloat16)
+    error = (attention(q, k, v, 8**-0.5).double() - attention_by_loops(q, k, v, 8**-0.5)).abs().max()
+    assert error < 8 * torch.finfo(torch.bfloat16).eps
+
+
 def test_attention_of_strided_cache_views():
     """A cache hands out transposed views; neither twin may depend on contiguity."""
     q, k, v = tensors((2, 6, 8), (2, 20, 8), (2, 20, 8))
