@@ -120,6 +120,27 @@ def half_split(q_proj, k_proj, num_heads, num_kv_heads):
     return reorder(q_proj, num_heads), reorder(k_proj, num_kv_heads)
     ### END SOLUTION
 
+# %% [markdown] key="guess-first-text"
+# ## One more guess
+#
+# SmolLM2 reads fourteen tokens with 270 heads. What share of all the attention of the last seven tokens lies on the
+# very first token? If it were spread evenly, 0.09.
+
+# %% key="guess-first" role="given"
+predict("share of attention on the first token", ...)
+
+# %% key="reveal-first" role="given"
+from llm_internals import ops
+from llm_internals.checkpoint import load
+from llm_internals.transformer_block import attention_weights
+
+model, tokenizer, _ = load("smollm2-135m", dtype=torch.float32)
+ids = torch.tensor(tokenizer.encode("When Mary and John went to the store, John gave a drink to"))
+with ops.record("attention") as calls:
+    model(ids)
+weights = torch.stack([attention_weights(*(call.arguments[n] for n in ("q", "k", "scale"))) for call in calls])
+reveal("share of attention on the first token", weights[:, :, 7:, 0].mean().item())
+
 # %% [markdown] key="transformer_block.gqa_attention-task" role="task"
 # ## Grouped-query attention
 #

@@ -112,9 +112,9 @@ def attention_weights(q: Tensor, k: Tensor, scale: float, window: int | None = N
     _check_attention(q, k, window)
     num_queries, num_heads, _ = q.shape
     num_keys = len(k)
-    wide = _at_least_fp32(q.dtype)  # before the product: a score of 500 rounded to bf16 would be off by up to 1
-    scores = _by_kv_head(q, k.shape[1]).to(wide) @ k.permute(1, 2, 0).to(wide)  # [Hkv, G * Tq, Tk]
-    scores = scores.view(num_heads, num_queries, num_keys) * scale
+    wide = _at_least_fp32(q.dtype)  # before the product, not after it
+    queries, keys = _by_kv_head(q, k.shape[1]).to(wide), k.permute(1, 2, 0).to(wide)
+    scores = (queries @ keys).view(num_heads, num_queries, num_keys) * scale
     visible = causal_mask(num_queries, num_keys, window, q.device)
     return scores.masked_fill(~visible, -math.inf).softmax(dim=-1)
 
@@ -127,7 +127,8 @@ def attention_from_scratch(q: Tensor, k: Tensor, v: Tensor, scale: float, window
     num_queries, num_heads, head_dim = q.shape
     num_kv_heads = v.shape[1]
     weights = attention_weights(q, k, scale, window).to(v.dtype)
-    mixed = weights.view(num_kv_heads, -1, len(v)) @ v.transpose(0, 1)  # [Hkv, G * Tq, D]
+    # query heads that share a KV head stand below each other: [Hkv, G * Tq, Tk] @ [Hkv, Tk, D]
+    mixed = weights.view(num_kv_heads, -1, len(v)) @ v.transpose(0, 1)
     return mixed.view(num_heads, num_queries, head_dim).transpose(0, 1)
 
 
