@@ -10,6 +10,7 @@ import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import course
 from course.check.cells import is_stub, marked_id
 from course.check.progress import normalise
 
@@ -87,7 +88,7 @@ def extract(notebook: dict, name: str, exercises: list) -> Submission:
     An answer goes on over following code cells that have no identity of their own and no check in them. Of
     several candidates the last that differs from the stub counts, with a warning.
     """
-    submission = Submission(name)
+    submission = Submission(name, warnings=_other_release(notebook))
     by_cell_id = {item.cell_id: item for item in exercises}
     by_id = {item.id: item for item in exercises}
     found: dict[str, list[str]] = {}
@@ -117,6 +118,15 @@ def extract(notebook: dict, name: str, exercises: list) -> Submission:
         submission.answers[item.id] = disarm(written[-1])
     submission.warnings = list(dict.fromkeys(submission.warnings))
     return submission
+
+
+def _other_release(notebook: dict) -> list[str]:
+    """A warning when the notebook was handed out with another release of the course than the one that grades it."""
+    release = _metadata(notebook, "course").get("release")
+    if not isinstance(release, str) or release == course.__version__:
+        return []
+    return [f"handed out with release {release[:20]}, graded by {course.__version__}: check out the release of the class "
+            "to grade it by its own checkers"]
 
 
 def _source(cell: dict) -> str:

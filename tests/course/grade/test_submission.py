@@ -153,6 +153,13 @@ def test_nbval_directives_in_an_answer_are_disarmed(notebook):
     assert "NBVAL_SKIP" not in answers(notebook)[FIRST.id]
 
 
+def test_a_notebook_of_another_release_is_told_apart(notebook):
+    notebook["metadata"]["course"]["release"] = "2019.1"
+    found = submissions.extract(notebook, "x", ITEMS)
+    assert complete(notebook)
+    assert "release 2019.1" in found.warnings[0]
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [
