@@ -50,11 +50,13 @@ def main() -> None:
     assert all(graded.points == points for graded in done), "an honest answer lost points"
     with Worker() as worker:
         sandbox = worker.probe.label
-    result = {"submissions": SUBMISSIONS, "answers": SUBMISSIONS * len(ANSWERS), "seconds": round(seconds, 1),
-              "workers": workers, "sandbox": sandbox, "machine": platform.machine(), "python": platform.python_version(),
-              "load": os.getloadavg()[0]}
+    result = {
+        "submissions": SUBMISSIONS, "answers": SUBMISSIONS * len(ANSWERS), "seconds": round(seconds, 1),
+        "workers": workers, "sandbox": sandbox, "machine": platform.machine(), "python": platform.python_version(),
+        "load": os.getloadavg()[0],
+    }
     Path(__file__).with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(f"{result['answers']} answers of {SUBMISSIONS} submissions in {seconds:.1f} s on {workers} workers ({sandbox})")
+    print(f"{result['answers']} answers in {seconds:.1f} s on {workers} workers ({sandbox})")
 
 
 if __name__ == "__main__":

@@ -125,8 +125,8 @@ def _other_release(notebook: dict) -> list[str]:
     release = _metadata(notebook, "course").get("release")
     if not isinstance(release, str) or release == course.__version__:
         return []
-    return [f"handed out with release {release[:20]}, graded by {course.__version__}: check out the release of the class "
-            "to grade it by its own checkers"]
+    versions = f"handed out with release {release[:20]}, graded by {course.__version__}"
+    return [f"{versions}: check out the release of the class to grade it by its own checkers"]
 
 
 def _source(cell: dict) -> str:
