@@ -229,3 +229,102 @@ def lm_head(x, norm_weight, head_weight, eps):
     ### BEGIN SOLUTION
     return parts.rms_norm(x[-1], norm_weight, eps) @ head_weight.T
     ### END SOLUTION
+
+# %% [markdown] key="kernels"
+# ## The same three parts as kernels
+#
+# An extra track: RMSNorm, RoPE and SwiGLU once more, in Triton. No GPU is needed. If you have never written a kernel,
+# solve the notebook *First kernels* before; its page explains every word used here. Rows are of odd length and lie
+# apart, as a model hands them over. Read every element once: what moves is counted.
+
+# %% [markdown] key="transformer_block.rms_norm_kernel-task" role="task"
+# ## RMSNorm in Triton
+#
+# One program, one row. `X` is `[rows, n]`, its rows `stride` elements apart; `W` is `[n]`; `Y` is `[rows, n]`,
+# contiguous. As in your `rms_norm`: mean square in fp32, `eps` under the root, back to X's dtype before the weight.
+#
+# `n = 3` gives `BLOCK = 4`: the mean of the row `[3., 4., 0.]` divides by 3, and the fourth lane adds nothing. Helps:
+# *Row softmax* of *First kernels*.
+#
+# The launch: `rms_norm_kernel[(rows,)](x, weight, y, x.stride(0), n, eps, BLOCK=triton.next_power_of_2(n))`
+
+# %% key="transformer_block.rms_norm_kernel" role="answer"
+# answer: transformer_block.rms_norm_kernel
+@triton.jit
+def rms_norm_kernel(X, W, Y, stride, n, eps, BLOCK: tl.constexpr):
+    """X: [rows, n], rows `stride` apart; W: [n]; Y: [rows, n], contiguous."""
+    ### BEGIN SOLUTION
+    row = tl.program_id(0)
+    i = tl.arange(0, BLOCK)
+    inside = i < n
+    x = tl.load(X + row * stride + i, mask=inside, other=0.0)
+    w = tl.load(W + i, mask=inside, other=0.0)
+    wide = x.to(tl.float32)
+    scale = tl.rsqrt(tl.sum(wide * wide, axis=0) / n + eps)
+    tl.store(Y + row * n + i, (wide * scale).to(x.dtype) * w, mask=inside)
+    ### END SOLUTION
+
+# %% [markdown] key="transformer_block.rope_kernel-task" role="task"
+# ## RoPE in Triton
+#
+# One program, one token, all of its heads. `X` is `[T, num_heads, 2 * half]`, cut out of a larger projection: tokens
+# lie `token_stride` apart, heads `head_stride`. `COS` and `SIN` are `[T, half]`, fp32, contiguous, and shared by the
+# heads. `Y` is contiguous, of X's shape and dtype. Channel i is paired with i + half.
+#
+# With one head and `half = 1`, the pair `[1., 0.]` at an angle of 1 radian becomes `[0.540, 0.841]`. Helps: *A strided
+# tile* of *First kernels*, and *RoPE*.
+#
+# The launch: `rope_kernel[(T,)](x, cos, sin, y, x.stride(0), x.stride(1), num_heads, half, HEADS=..., HALF=...)`, both
+# blocks rounded up to a power of two.
+
+# %% key="transformer_block.rope_kernel" role="answer"
+# answer: transformer_block.rope_kernel
+@triton.jit
+def rope_kernel(X, COS, SIN, Y, token_stride, head_stride, num_heads, half, HEADS: tl.constexpr, HALF: tl.constexpr):
+    """X: [T, num_heads, 2 * half], strided; COS, SIN: [T, half]; Y: as X, contiguous."""
+    ### BEGIN SOLUTION
+    token = tl.program_id(0)
+    head = tl.arange(0, HEADS)[:, None]
+    pair = tl.arange(0, HALF)[None, :]
+    inside = (head < num_heads) & (pair < half)
+    cos = tl.load(COS + token * half + pair, mask=pair < half, other=0.0)
+    sin = tl.load(SIN + token * half + pair, mask=pair < half, other=0.0)
+    source = X + token * token_stride + head * head_stride + pair
+    first = tl.load(source, mask=inside, other=0.0).to(tl.float32)
+    second = tl.load(source + half, mask=inside, other=0.0).to(tl.float32)
+    target = Y + (token * num_heads + head) * 2 * half + pair
+    tl.store(target, first * cos - second * sin, mask=inside)
+    tl.store(target + half, first * sin + second * cos, mask=inside)
+    ### END SOLUTION
+
+# %% [markdown] key="transformer_block.swiglu_kernel-task" role="task"
+# ## SwiGLU in Triton
+#
+# A grid of two axes: program `(row, block)` computes `BLOCK` columns of one row of SiLU(gate) · up. The rows of `GATE`
+# lie `gate_stride` apart, those of `UP` `up_stride`, those of `Y` `n`. Compute in fp32; gates reach ±110.
+#
+# With `n = 90` and `BLOCK = 32` a row takes three programs, and the last one has 26 columns. Helps: *Masked add* of
+# *First kernels*.
+#
+# The launch: `swiglu_kernel[(rows, triton.cdiv(n, 32))](gate, up, y, gate.stride(0), up.stride(0), n, BLOCK=32)`
+
+# %% key="transformer_block.swiglu_kernel" role="answer"
+# answer: transformer_block.swiglu_kernel
+@triton.jit
+def swiglu_kernel(GATE, UP, Y, gate_stride, up_stride, n, BLOCK: tl.constexpr):
+    """GATE, UP: [rows, n], rows gate_stride and up_stride apart; Y: [rows, n], contiguous."""
+    ### BEGIN SOLUTION
+    row = tl.program_id(0)
+    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < n
+    gate = tl.load(GATE + row * gate_stride + i, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(UP + row * up_stride + i, mask=inside, other=0.0).to(tl.float32)
+    tl.store(Y + row * n + i, gate * tl.sigmoid(gate) * up, mask=inside)
+    ### END SOLUTION
+
+# %% [markdown] key="report"
+# What would it cost on a card? `kernel_report` counts what a kernel moved, against what is allowed, and divides by the
+# bandwidth of the card's data sheet: a bound, not a measurement. `gpu=True` also compiles it for two cards.
+
+# %% key="report-rms-norm" role="given"
+kernel_report("transformer_block.rms_norm_kernel", card="h100")

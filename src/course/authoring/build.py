@@ -45,6 +45,7 @@ BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 CELL_SECONDS = 300
 COURSE_IMPORT = "from course.check import check, hint, predict, reveal, try_in_model"
+KERNEL_IMPORTS = "from course.check import kernel_report\nfrom course.check.kernels import tl, triton"
 
 
 class AuthoringError(ValueError):
@@ -145,11 +146,16 @@ def _cell(cell: NotebookNode, key: str, role: str) -> NotebookNode:
 
 
 def _setup(items: list[Exercise]) -> NotebookNode:
-    """The import cell: every line of the exercises' preludes once, then the course's own names."""
+    """The import cell: every line of the exercises' preludes once, then the course's own names.
+
+    Triton comes by way of the course, which switches it to the interpreter first.
+    """
     lines = [line for item in items for line in item.prelude.splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith("import triton")]
     plain = [line for line in dict.fromkeys(lines) if not line.startswith("from course.")]
     given = [line for line in dict.fromkeys(lines) if line.startswith("from course.")]
-    cell = new_code_cell("\n".join([*plain, "", COURSE_IMPORT, *given]), id="setup")
+    kernels = KERNEL_IMPORTS.splitlines() if any(item.track == "kernel" for item in items) else []
+    cell = new_code_cell("\n".join([*plain, "", COURSE_IMPORT, *kernels, *given]), id="setup")
     cell.metadata = {"course": {"v": 1, "role": "given", "key": "setup"}}
     return cell
 

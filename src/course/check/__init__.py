@@ -1,11 +1,14 @@
-"""What a notebook calls: `check`, `hint`, `try_in_model`, `predict`. Practice only; points come from `course grade`."""
+"""What a notebook calls: `check`, `hint`, `try_in_model`, `kernel_report`, `predict`.
+
+Practice only; points come from `course grade`.
+"""
 
 from __future__ import annotations
 
 from course.check import cells
 from course.check.predictions import predict, reveal
 
-__all__ = ["CheckFailed", "check", "hint", "predict", "reveal", "try_in_model"]
+__all__ = ["CheckFailed", "check", "hint", "kernel_report", "predict", "reveal", "try_in_model"]
 
 cells.watch()
 
@@ -78,6 +81,24 @@ def try_in_model(exercise_id: str, prompt: str = "The capital of France is") -> 
     item = exercise(exercise_id)
     source = cells.source_for(exercise_id)
     print(f"{exercise_id}: run its answer cell first" if source is None else trial.run(item, source, prompt))
+
+
+def kernel_report(exercise_id: str, card: str = "l4", gpu: bool = False) -> None:
+    """What your kernel moves, by tensor and source line, against what is allowed, and the least time on a card.
+
+    ``card``: l4, a100, h100, h200 or rtx4090. ``gpu``: also compile the kernel for sm_80 and sm_90 (no card is needed)
+    and say how many registers it takes, whether they spill and how wide its loads are. Printed, never graded.
+    """
+    from course.check import report
+    from course.specs import exercise
+
+    item = exercise(exercise_id)
+    source = cells.source_for(exercise_id)
+    try:
+        text = f"{exercise_id}: run its answer cell first" if source is None else report.report(item, source, card, gpu)
+    except RuntimeError as error:
+        text = str(error)
+    print(text)
 
 
 def _source(item) -> str:

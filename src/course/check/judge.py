@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from gradeworker.answer import LOADING, Outcome, run
 
 PUBLIC_SEED = "public"
 TRAFFIC_SLACK = 1.05
+COUNT = re.compile(r"(\d+) of (\d+) (?:active lanes|elements were)")
 
 
 @dataclass(frozen=True)
@@ -133,15 +135,20 @@ def _alike(exercise: Exercise, case: Case, mine: Outcome | None, theirs: Outcome
     if mine is None or (mine.error is None) != (theirs.error is None):
         return False
     if theirs.error is not None:
-        kinds = [(error["type"], error["name"] if error["type"] == "KernelFault" else "")
-                 for error in (mine.error, theirs.error)]
-        return kinds[0] == kinds[1]
+        return _kind_of(mine.error) == _kind_of(theirs.error)
     if theirs.measured and mine.measured:
         moved, their_bytes = mine.measured["traffic"], theirs.measured["traffic"]
         if abs(moved - their_bytes) > 0.02 * their_bytes:
             return False
     expected = Expected(theirs.value, compare.to_fp64(theirs.value), case.tolerance or exercise.tolerance)
     return compare.difference(mine.value, expected) is None and compare.same(theirs.inputs_after, mine.inputs_after)
+
+
+def _kind_of(error: dict) -> tuple:
+    """What makes two errors the same: their type; of a kernel's fault also its kind and how many lanes or elements."""
+    if error["type"] != "KernelFault":
+        return (error["type"],)
+    return error["type"], error["name"], COUNT.findall(error["message"])[:1]
 
 
 @functools.lru_cache(maxsize=256)

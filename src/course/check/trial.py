@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from course.check import judge
+from course.check import child, judge
 from course.specs.exercise import Exercise
 from gradeworker.answer import _given_modules, load
 
@@ -26,6 +27,7 @@ class Trial:
     logits: ``(token_ids [T])`` -> logits [T, vocab_size] by the answer, where it does the forward pass itself.
     encode, decode: ``(text)`` -> ids and ``(ids)`` -> text; None is SmolLM2's own tokenizer.
     note: a last line, or a function that makes it once the text is written.
+    new_tokens: how many tokens are written; few where the answer is a kernel, which the interpreter runs slowly.
     """
 
     context: Callable[[], AbstractContextManager] = nullcontext
@@ -34,6 +36,7 @@ class Trial:
     encode: Callable[[str], list[int]] | None = None
     decode: Callable[[list[int]], str] | None = None
     note: str | Callable[[], str] = ""
+    new_tokens: int = NEW_TOKENS
 
 
 _checkpoint = None
@@ -63,20 +66,23 @@ def run(item: Exercise, source: str, prompt: str) -> str:
     """
     if item.in_model is None:
         raise ValueError(f"{item.id} has no place inside the model to be tried in")
-    verdict = judge.practice(item, source, diagnose=False)
+    kernel = item.track == "kernel"
+    if kernel and importlib.util.find_spec("triton") is None:
+        return child.NO_TRITON
+    verdict = child.practice(item, source) if kernel else judge.practice(item, source, diagnose=False)
     if not verdict.passed:
         return f'{item.id} does not pass its check yet: see check("{item.id}")'
     loaded = checkpoint()
     ids = torch.tensor(loaded.tokenizer.encode(prompt))
     reference = loaded.model(ids)
-    own, own_seconds = _timed(_own_generator, loaded, prompt)
     with _given_modules(item.job("", []).modules):
         trial = item.in_model(load(_job(item, source)), loaded)
+        own, own_seconds = _timed(_own_generator, loaded, prompt, trial.new_tokens)
         my_ids = trial.encode(prompt) if trial.encode else ids.tolist()
         if my_ids != ids.tolist():
             return f"{prompt!r} became {my_ids}; SmolLM2's own tokenizer says {ids.tolist()}"
         with torch.no_grad(), trial.context():
-            tokens, seconds = _timed(trial.continue_text or _own_generator, loaded, prompt)
+            tokens, seconds = _timed(trial.continue_text or _own_generator, loaded, prompt, trial.new_tokens)
             moved = _logits_line(trial, loaded, ids, reference)
     note = trial.note() if callable(trial.note) else trial.note
     speed = f"{len(tokens) / seconds:.1f} tokens/s with your {item.entry}"
@@ -85,9 +91,9 @@ def run(item: Exercise, source: str, prompt: str) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def _timed(generate: Callable, loaded, prompt: str) -> tuple[list[int], float]:
+def _timed(generate: Callable, loaded, prompt: str, new_tokens: int) -> tuple[list[int], float]:
     start = time.perf_counter()
-    tokens = generate(loaded, prompt, NEW_TOKENS)
+    tokens = generate(loaded, prompt, new_tokens)
     return tokens, time.perf_counter() - start
 
 

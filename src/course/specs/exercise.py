@@ -162,7 +162,7 @@ class Exercise:
         """Decorator: the function or class below is a wrong answer that must get this diagnosis."""
 
         def attach(answer: Any) -> Any:
-            self.near_misses.append(NearMiss(name, says, source_of(answer), section or self.section))
+            self.near_misses.append(NearMiss(name, says, self._answer_source(answer), section or self.section))
             return answer
 
         return attach
@@ -171,10 +171,15 @@ class Exercise:
         """Decorator: the function or class below is right, written otherwise."""
 
         def attach(answer: Any) -> Any:
-            self.alternates.append(Alternate(name, source_of(answer)))
+            self.alternates.append(Alternate(name, self._answer_source(answer)))
             return answer
 
         return attach
+
+    def _answer_source(self, answer: Any) -> str:
+        """Source of an answer; a kernel's decorator is put back, since a spec is imported where Triton is missing."""
+        text = source_of(answer)
+        return f"@triton.jit\n{text}" if self.track == "kernel" else text
 
     def job(self, source: str, cases: list[Case]) -> Job:
         """The job that runs ``source`` on ``cases``; it holds nothing that tells what is expected."""

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from course.given import transformer_block as parts
 from course.specs.exercise import PRELUDE, Build, Case, Draw, Exercise, Tolerance
+from course.specs.transformer_block_kernels import KERNELS
 
 PAGE = "03_transformer_block.html"
 GIVEN = "transformer_block"
@@ -1176,4 +1177,4 @@ def lm_head(x, norm_weight, head_weight, eps):
     return F.linear(last, head_weight).squeeze(0)
 
 
-EXERCISES = [ATTENTION, RMS_NORM, ROPE, HALF_SPLIT, GQA, SWIGLU, BLOCK, LM_HEAD]
+EXERCISES = [ATTENTION, RMS_NORM, ROPE, HALF_SPLIT, GQA, SWIGLU, BLOCK, LM_HEAD, *KERNELS]
