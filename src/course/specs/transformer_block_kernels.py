@@ -54,8 +54,8 @@ def _rms_norm_cases(draw: Draw) -> list[Case]:
     hidden = draw.choice([37, 53, 100])
     half, bf16 = torch.float16, torch.bfloat16
     return [
-        Case((draw.randn(4, hidden) + 2, draw.randn(hidden), 1e-5), label=f"4 rows of {hidden}, mean far from 0"),
-        Case((padded(draw, 3, 24, 40), draw.randn(24), 1e-5), label="rows of 24 that lie 40 elements apart"),
+        Case((draw.randn(3, hidden) + 2, draw.randn(hidden), 1e-5), label=f"3 rows of {hidden}, mean far from 0"),
+        Case((padded(draw, 2, 24, 40), draw.randn(24), 1e-5), label="rows of 24 that lie 40 elements apart"),
         Case((draw.randn(2, 64, scale=1e-3), draw.randn(64), 1e-5), label="rows of 64, so small that eps counts"),
         Case((draw.randn(2, 19, dtype=half, scale=300), draw.randn(19, dtype=half), 1e-5), tolerance=HALF,
              label="fp16, squares beyond its range"),
@@ -239,12 +239,12 @@ def _rope_cases(draw: Draw) -> list[Case]:
         return Case((x, angles.cos(), angles.sin()), label=label, tolerance=tolerance)
 
     return [
-        case(3, 3, 10, "3 tokens, 3 heads of 10"),
-        case(3, 2, 6, "heads cut out of a fused projection: tokens lie 20 elements apart", room=8),
-        case(2, 4, 8, "4 heads of 8: the block is full"),
+        case(2, 3, 10, "2 tokens, 3 heads of 10"),
+        case(2, 2, 6, "heads cut out of a fused projection: tokens lie 20 elements apart", room=8),
+        case(1, 4, 8, "4 heads of 8: the block is full"),
         case(1, 1, 2, "a single token, one pair"),
-        case(2, 5, 6, "fp16, 5 heads of 6", torch.float16, tolerance=HALF),
-        case(2, 3, 14, "bf16, 3 heads of 14", torch.bfloat16, tolerance=HALF),
+        case(1, 5, 6, "fp16, 5 heads of 6", torch.float16, tolerance=HALF),
+        case(1, 3, 14, "bf16, 3 heads of 14", torch.bfloat16, tolerance=HALF),
     ]
 
 
@@ -443,14 +443,14 @@ def _swiglu_cases(draw: Draw) -> list[Case]:
         return Case((gate, up), label=label, tolerance=tolerance)
 
     n = draw.choice([41, 53, 90])
-    fused = draw.randn(3, 2 * 45)
+    fused = draw.randn(2, 2 * 45)
     return [
         case(2, n, f"2 rows of {n}"),
         Case((fused[:, :45], fused[:, 45:]), label="gate and up are the halves of one projection: rows of 45, 90 apart"),
-        Case((padded(draw, 3, 37, 40), padded(draw, 3, 37, 50)), label="rows of 37; gate's lie 40 apart, up's 50"),
-        case(2, 64, "rows of 64: two full blocks"),
+        Case((padded(draw, 2, 37, 40), padded(draw, 2, 37, 50)), label="rows of 37; gate's lie 40 apart, up's 50"),
+        case(1, 64, "a row of 64: two full blocks"),
         Case((torch.linspace(-110, 110, 23).repeat(2, 1), draw.randn(2, 23)), label="gates from -110 to 110"),
-        case(2, 33, "fp16", torch.float16, HALF, 3.0),
+        case(1, 33, "fp16", torch.float16, HALF, 3.0),
         case(1, 35, "bf16", torch.bfloat16, HALF, 3.0),
     ]
 
