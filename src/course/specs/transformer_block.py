@@ -160,6 +160,15 @@ def attention(q, k, v):
     return (scores.softmax(-1) @ v.float()).to(v.dtype)
 
 
+@ATTENTION.near_miss("a query does not see its own key", section=f"{PAGE}#what-a-query-may-see",
+                     says="A token sees itself and what came before. Hide keys strictly later than the query; otherwise "
+                          "the first row has nothing left and ends in 0/0.")
+def attention(q, k, v):
+    scores = q.float() @ k.float().T / math.sqrt(q.shape[-1])
+    later = torch.ones(scores.shape, dtype=torch.bool).triu(len(k) - len(q))
+    return (scores.masked_fill(later, -math.inf).softmax(-1) @ v.float()).to(v.dtype)
+
+
 @ATTENTION.near_miss("masked scores are set to 0", section=f"{PAGE}#what-a-query-may-see",
                      says="exp(0) is 1, so a hidden key still takes a share. Only minus infinity becomes weight 0.")
 def attention(q, k, v):
