@@ -106,7 +106,9 @@ class KVCache:
         """A view of one layer's values, [tokens, num_kv_heads, head_dim]."""
         return self.storage[1, layer, 0, :, : self._lengths[layer]].transpose(0, 1)
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    def attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float
+    ) -> Tensor:
         """What the model calls in each block: keep the new keys and values, then attend to all of them.
 
         q: [T, num_heads, head_dim], k and v: [T, num_kv_heads, head_dim] -> [T, num_heads, head_dim].
@@ -144,7 +146,8 @@ class Counters:
         self.forward_calls += 1
         self.rows_projected += num_queries
         self.score_pairs_masked += num_queries * num_keys
-        self.score_pairs_causal += num_queries * num_cached + num_queries * (num_queries + 1) // 2
+        triangle = num_queries * (num_queries + 1) // 2
+        self.score_pairs_causal += num_queries * num_cached + triangle
 
 
 def generate_naive(
@@ -192,11 +195,14 @@ def generate_cached(
     that is given may already hold tokens: the prompt continues them.
     """
     num_cached_tokens = 0 if cache is None else cache.seq_len
-    new_token_ids = check_request(model, prompt_token_ids, max_new_tokens, num_cached_tokens)
+    new_token_ids = check_request(
+        model, prompt_token_ids, max_new_tokens, num_cached_tokens
+    )
     generator = seeded(seed)
     counters = Counters() if counters is None else counters
-    if cache is None:  # the last token that is generated is never fed back, hence - 1
-        cache = KVCache.for_model(model, capacity=max(1, len(new_token_ids) + max_new_tokens - 1))
+    if cache is None:
+        capacity = len(new_token_ids) + max_new_tokens - 1  # the last is never fed back
+        cache = KVCache.for_model(model, max(1, capacity))
     for _ in range(max_new_tokens):
         logits = model(torch.tensor(new_token_ids), cache, last_only=True)
         counters.count(num_queries=len(new_token_ids), num_keys=cache.seq_len)

@@ -544,6 +544,40 @@ class KVCache:
 
 
 @KV_CACHE.near_miss(
+    "truncate(0) forgets nothing",
+    says="0 is a length like any other, but `if seq_len:` takes it for a missing one. Set the lengths whatever it is. "
+    "A library's crop(0) kept everything as well.",
+    section=f"{PAGE}#bugs-seen-in-real-engines",
+)
+class KVCache:
+    def __init__(self, num_layers, num_kv_heads, head_dim, capacity, dtype=torch.float32):
+        self.storage = torch.zeros(2, num_layers, capacity, num_kv_heads, head_dim, dtype=dtype)
+        self.lengths = [0] * num_layers
+
+    def append(self, layer, k, v):
+        start, end = self.lengths[layer], self.lengths[layer] + len(k)
+        if end > self.storage.shape[2]:
+            raise ValueError("full")
+        self.storage[0, layer, start:end] = k
+        self.storage[1, layer, start:end] = v
+        self.lengths[layer] = end
+
+    def keys(self, layer):
+        return self.storage[0, layer, : self.lengths[layer]]
+
+    def values(self, layer):
+        return self.storage[1, layer, : self.lengths[layer]]
+
+    @property
+    def seq_len(self):
+        return min(self.lengths)
+
+    def truncate(self, seq_len):
+        if seq_len:
+            self.lengths = [seq_len] * len(self.lengths)
+
+
+@KV_CACHE.near_miss(
     "a full cache drops the oldest tokens",
     says="That is a sliding window, another model's behaviour: here every key is needed for ever. When the room does "
     "not suffice, raise ValueError and leave what is there as it was.",
