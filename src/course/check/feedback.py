@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 
 import torch
 
@@ -133,9 +134,8 @@ def _wrong_rows(verdict: Verdict) -> list[tuple[str, str]]:
         rows.append(("problem", f"{text}. What is loaded or stored more than once?"))
         return rows + _mistake_rows(verdict) + _printed_rows(verdict)
     where = f" in result{difference.where}" if difference.where else ""
-    got, expected = show(verdict.got), show(verdict.expected.value)
-    rows.append(("came", got))
-    rows.append(("expected", expected))
+    rows.append(("came", show(_entry(verdict.got, difference.where))))
+    rows.append(("expected", show(_entry(verdict.expected.value, difference.where))))
     rows.append(("problem", _problem(difference) + where))
     if verdict.note:
         rows.append(("note", verdict.note))
@@ -145,11 +145,18 @@ def _wrong_rows(verdict: Verdict) -> list[tuple[str, str]]:
     return rows + _mistake_rows(verdict) + [("so far", right)] + _printed_rows(verdict)
 
 
+def _entry(value: object, where: str) -> object:
+    """Of a dict, the entry that ``where`` ("['keys'][0]") leads into; anything else, and what is missing, whole."""
+    key = re.match(r"\['([^']*)'\]", where)
+    return value[key[1]] if key and isinstance(value, dict) and key[1] in value else value
+
+
 def _problem(difference) -> str:
     at = f" at index {list(difference.index)}" if difference.index is not None else ""
     if difference.what == "value" and difference.error is not None and math.isfinite(difference.error):
+        slack = f"up to {difference.allowed:.2g} is rounding" if difference.allowed else "it must be the same number"
         return (f"largest error {difference.error:.3g}{at}: {difference.got} came, {difference.expected} is right "
-                f"(up to {difference.allowed:.2g} is rounding)")
+                f"({slack})")
     if difference.what == "nan":
         return f"{difference.got} came{at} where {difference.expected} is right"
     if difference.what == "type" and difference.got == "None":

@@ -230,7 +230,11 @@ def _cache_drive(KVCache, k, v, chunks, keep, spare):
     """
     num_layers, tokens, num_kv_heads, head_dim = k.shape
     cache = KVCache(num_layers, num_kv_heads, head_dim, tokens + spare, k.dtype)
-    seen = {"seq_len at first": cache.seq_len}
+
+    def length():
+        return "a method: put @property above it" if callable(cache.seq_len) else cache.seq_len
+
+    seen = {"seq_len at first": length()}
     addresses: dict[int, set] = {}
 
     def add(layer, start, end):
@@ -241,7 +245,7 @@ def _cache_drive(KVCache, k, v, chunks, keep, spare):
 
     def look(when):
         held = [(cache.keys(layer), cache.values(layer)) for layer in range(num_layers)]
-        seen[f"seq_len {when}"] = cache.seq_len
+        seen[f"seq_len {when}"] = length()
         for name, index in (("keys", 0), ("values", 1)):
             parts = [pair[index] for pair in held]
             seen[f"{name} {when}"] = [part.clone() if isinstance(part, torch.Tensor) else part for part in parts]
@@ -254,7 +258,7 @@ def _cache_drive(KVCache, k, v, chunks, keep, spare):
         inside = []
         for layer in range(num_layers):
             add(layer, start, start + size)
-            inside.append(cache.seq_len)
+            inside.append(length())
         seen[f"seq_len after each layer of pass {number}"] = inside
         start += size
         look(f"after pass {number}")
@@ -1199,28 +1203,34 @@ def _prefix_mask(num_tokens: int, prefix: int) -> torch.Tensor:
 
 
 def _safe_cases(draw: Draw) -> list[Case]:
-    n = draw.choice([5, 7])
+    n, prefix = 4, 2  # small enough to be shown whole
     causal = torch.ones(n, n, dtype=torch.bool).tril()
-    prefix = draw.int(2, n - 2)
     hole = causal.clone()
     hole[n - 1, 1] = False
     peek = causal.clone()
     peek[n - 2, n - 1] = True
     early = causal.clone()
     early[0, prefix] = True
-    return [
+    cases = [
         Case((causal, 1), label="causal"),
         Case((causal.triu(-1), prefix), label="causal, a window of two"),
         Case((hole, 2), label="causal, one early key left out"),
         Case((_prefix_mask(n, prefix), prefix), label="the prompt looks both ways, what follows does not"),
         Case((_prefix_mask(n, prefix), prefix + 1), label="part of the prompt looks both ways"),
         Case((_prefix_mask(n, prefix), prefix - 1), label="the two-way part reaches one token beyond the prompt"),
-        Case((_prefix_mask(n, n), draw.int(1, n - 1)), label="all tokens look both ways"),
+        Case((_prefix_mask(n, n), prefix), label="all tokens look both ways"),
         Case((_prefix_mask(n, n), n), label="all tokens look both ways, all of them in the prompt"),
         Case((peek, prefix), label="the last token but one looks at the last"),
         Case((early, prefix), label="the first token looks at the first new one"),
         Case((torch.ones(1, 1, dtype=torch.bool), 1), label="one token"),
     ]
+    for reaches_beyond in (False, True):
+        n = draw.int(6, 11)
+        prompt = draw.int(2, n - 2)
+        prefix = draw.int(prompt + 1, n - 1) if reaches_beyond else draw.int(1, prompt)
+        mask = _prefix_mask(n, prefix).T.contiguous().T  # the same mask, its columns next to each other in memory
+        cases.append(Case((mask, prompt), label=f"{n} tokens, the first {prefix} look both ways, {prompt} in the prompt"))
+    return cases
 
 
 IS_CACHE_SAFE = Exercise(
