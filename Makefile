@@ -24,7 +24,7 @@ $(STAMP): requirements.txt pyproject.toml
 book: $(STAMP)  ## build the book on the real model
 	@echo "== building the book (chapters run a real language model; a few minutes)"
 	@rm -rf _build
-	@OMP_NUM_THREADS=2 $(BIN)/jupyter-book build book --config _config.yml -W -n --keep-going -q
+	@OMP_NUM_THREADS=1 $(BIN)/jupyter-book build book --config _config.yml -W -n --keep-going -q
 	@echo "== done. Open it in a browser:  file://$(CURDIR)/$(BOOK)"
 
 lab: $(STAMP)  ## copy missing exercises to exercises/work and open JupyterLab there
