@@ -174,6 +174,7 @@ def test_search_works_from_a_file(browser):
 def ready(page):
     """Every figure mounted: none is left with the picture that a page without JavaScript shows."""
     assert page.evaluate("[...document.querySelectorAll('.cf-play:not(.cf-live)')].map((f) => f.dataset.kind)") == []
+    page.wait_for_function("!document.querySelector('.cf-play[aria-busy=true]')")
     return page.locator(".cf-play")
 
 

@@ -123,7 +123,9 @@
       if (!steps.length) return;
       at = Math.max(0, Math.min(steps.length - 1, step));
       const now = steps[at];
-      drawing.show(drawStep(now, figure.width));
+      const scene = drawStep(now, figure.width);
+      scene.height = drawStep(steps[0], figure.width).height; // single bytes take most room: the slider must not move
+      drawing.show(scene);
       range.set(at);
       previous.setAttribute("aria-disabled", at === 0);
       next.setAttribute("aria-disabled", at === steps.length - 1);
@@ -143,7 +145,9 @@
       chosen = id;
       buttons.forEach((button, name) => button.setAttribute("aria-pressed", name === id));
       const mine = ++turn;
-      load(id).then((loaded) => { if (mine === turn) { vocabulary = loaded; renew(true); } }, (error) => figure.says(error.message));
+      const done = () => { if (mine === turn) figure.root.setAttribute("aria-busy", "false"); };
+      figure.root.setAttribute("aria-busy", "true"); // a vocabulary takes a moment to load
+      load(id).then((loaded) => { if (mine === turn) { vocabulary = loaded; renew(true); } }, (error) => figure.says(error.message)).finally(done);
     }
     figure.redraw = () => go(at);
     figure.root.addEventListener("keydown", (event) => {
