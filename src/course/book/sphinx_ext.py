@@ -6,6 +6,7 @@ book itself: a build works from ``file://``, and no page asks the network for an
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 from docutils import nodes
@@ -18,6 +19,7 @@ from course.book.display import MARK, STATIC
 
 STYLES = ("figures.css", "course.css")
 FIRST_SCRIPT = "course-figures.js"  # defines the registry that the other scripts use
+KERNEL_PAGES = ("triton_primer.md",)
 
 
 class CourseFigure(SphinxDirective):
@@ -60,6 +62,12 @@ def _static_files(app, config):
     config.html_static_path += [str(vendored), str(STATIC)]
 
 
+def _without_triton(app, config):
+    """The kernel pages are built unexecuted where Triton is missing (macOS): their code is shown, their results not."""
+    if importlib.util.find_spec("triton") is None:
+        config.nb_execution_excludepatterns = [*config.nb_execution_excludepatterns, *KERNEL_PAGES]
+
+
 def _only_our_assets(app, pagename, template, context, doctree):
     """Drop sphinx-thebe's scripts: it adds them, from a CDN, even when it is switched off."""
     scripts = context.get("script_files")
@@ -91,6 +99,7 @@ def setup(app):
     for script in (FIRST_SCRIPT, *others):
         app.add_js_file(script, loading_method="defer", priority=900)
     app.connect("config-inited", _static_files)
+    app.connect("config-inited", _without_triton, priority=100)
     app.connect("html-page-context", _only_our_assets, priority=900)
     app.connect("build-finished", _vocabularies)
     return {"version": "1", "env_version": 1, "parallel_read_safe": True, "parallel_write_safe": True}

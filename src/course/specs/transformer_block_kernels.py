@@ -554,7 +554,7 @@ def swiglu_kernel(GATE, UP, Y, gate_stride, up_stride, n, BLOCK: tl.constexpr):
     tl.store(Y + row * n + i, g * tl.sigmoid(g) * u, mask=i < n)
 
 
-@SWIGLU_KERNEL.near_miss("every block of a row works on the first", section=f"{PRIMER}#a-race",
+@SWIGLU_KERNEL.near_miss("every block of a row works on the first", section=f"{PRIMER}#masked-add",
                          says="Axis 1 of the grid counts the blocks of a row: add tl.program_id(1) * BLOCK.")
 def swiglu_kernel(GATE, UP, Y, gate_stride, up_stride, n, BLOCK: tl.constexpr):
     row = tl.program_id(0)

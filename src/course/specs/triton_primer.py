@@ -106,9 +106,9 @@ def masked_add(X, Y, OUT, n, BLOCK: tl.constexpr):
     tl.store(OUT + i, x + y, mask=inside)
 
 
-@MASKED_ADD.near_miss("every program works on the first block", section=f"{PAGE}#a-race",
+@MASKED_ADD.near_miss("every program works on the first block",
                       says="tl.arange counts from 0 in each program: add pid * BLOCK, or all programs write the same "
-                           "elements and nobody writes the rest.")
+                           "elements and nobody writes the others.")
 def masked_add(X, Y, OUT, n, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     inside = i < n
