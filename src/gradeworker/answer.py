@@ -138,6 +138,8 @@ def load(job: Job) -> Any:
 
 def describe(error: BaseException) -> dict:
     """The error as data: type, message, line in the answer, and the missing name or the kind of a kernel's fault."""
+    if type(error).__name__ == "InterpreterError" and error.__cause__ is not None:  # Triton wraps what a kernel raises
+        error = error.__cause__
     line = 0
     trace = error.__traceback__
     while trace is not None:

@@ -106,6 +106,8 @@ def _judge_call(exercise: Exercise, case: Case, expected: Expected, outcome: Out
     if wrong is None and mutated is None:
         return None
     note = f"{mutated.got}: an input that is written to may spoil the result" if wrong and mutated else ""
+    if wrong and outcome.measured and not outcome.measured["stored"]:
+        note = "the kernel stored nothing: what it computes reaches a tensor by tl.store"
     return Verdict("wrong", exercise, case=case, difference=wrong or mutated, got=outcome.value, expected=expected,
                    printed=outcome.printed, note=note)
 

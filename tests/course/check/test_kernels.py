@@ -36,6 +36,11 @@ WRONG = {  # what is changed, and words that the feedback must hold
     "launches itself": ((BODY, BODY), ["a kernel's cell holds kernels only; the launch is given"]),
     "denied": (("e / tl.sum(e, axis=0)", "tl.softmax(x)"), ["softmax does the work this exercise asks you to write"]),
     "not written": ((BODY, "    # YOUR CODE HERE\n    raise NotImplementedError()\n"), ["is not written yet"]),
+    "no store": ((SOFTMAX.splitlines(True)[-1], "    e = e + 1\n"), ["the kernel stored nothing"]),
+    "arange of a runtime value": (("tl.arange(0, BLOCK)", "tl.arange(0, n)"),
+                                  ["ValueError at line 4 of your cell", "must be of type tl.constexpr"]),
+    "if on a vector": (("    e = ", "    if x > 0:\n        x = x - 1\n    e = "),
+                       ["TypeError at line 6 of your cell", "choose values with tl.where"]),
     "renamed": (("def row_softmax", "def my_softmax"), ["the cell must define row_softmax"]),
 }
 
