@@ -206,11 +206,19 @@ def without_marks(source: str) -> str:
 
 
 def run(notebook: NotebookNode, folder: Path) -> None:
-    """Execute in place. Raises :class:`AuthoringError`: a solution that fails its own check fails the build."""
-    client = NotebookClient(notebook, timeout=CELL_SECONDS, kernel_name="python3",
-                   resources={"metadata": {"path": str(folder)}}, store_widget_state=False)
+    """Execute in place. Raises :class:`AuthoringError`: a solution that fails its own check fails the build.
+
+    Cells that try an answer in the real model are left to nbval: nothing of them is kept.
+    """
+    trials = [cell for cell in notebook.cells if cell.id.endswith("-try")]
+    for cell in trials:
+        cell.metadata["tags"] = ["skip-execution"]
+    client = NotebookClient(notebook, timeout=CELL_SECONDS, kernel_name="python3", skip_cells_with_tag="skip-execution",
+                            resources={"metadata": {"path": str(folder)}}, store_widget_state=False)
     try:
         client.execute()
+        for cell in trials:
+            del cell.metadata["tags"]
     except CellExecutionError as error:
         cell = notebook.metadata["course"]["stem"]
         raise AuthoringError(f"{cell}: a cell fails: {error.ename}: {error.evalue}\n{error.traceback}") from None
