@@ -1,7 +1,7 @@
 # %% [markdown] key="title"
 # # First kernels
 #
-# Four kernels, from two missing lines to the signature alone. No GPU is needed: kernelcheck runs them on the CPU,
+# Four kernels, from two missing lines to the signature alone. No GPU is needed: `check` runs them on the CPU,
 # looks at every access before it happens, and stops at the first one that is wrong. Keep the page *First kernels*
 # open beside this notebook.
 #
@@ -47,11 +47,15 @@ def masked_add(X, Y, OUT, n, BLOCK: tl.constexpr):
     tl.store(OUT + i, x + y, mask=inside)
 
 # %% [markdown] key="try"
-# A kernel that passes can be launched right here, on tensors of yours:
+# A kernel that passes can be launched right here, on tensors of yours. Outside `checked()` nobody looks at what it touches.
 #
 # ```python
-# x, y, out = torch.arange(5.0), torch.ones(5), torch.empty(5)
-# masked_add[(2,)](x, y, out, 5, BLOCK=4)
+# from kernelcheck import checked
+#
+# x, y = torch.arange(5.0), torch.ones(5)
+# with checked():
+#     out = torch.empty(5)
+#     masked_add[(2,)](x, y, out, 5, BLOCK=4)
 # ```
 
 # %% [markdown] key="triton_primer.row_sum-task" role="task"

@@ -84,6 +84,10 @@ def run(job: Job) -> Iterator[Outcome]:
     Values are turned into data only after the last case has run, so that an answer which hands out one and the
     same buffer twice is seen to do so. Memory that torch hands out uninitialised is filled with NaN.
     """
+    if job.kernel:  # before the prelude imports Triton, or its interpreter is not the repaired one
+        import kernelcheck
+
+        kernelcheck.install()
     with _given_modules(job.modules), _poisoned_allocations():
         printed = io.StringIO()
         try:

@@ -1,7 +1,10 @@
 """The command `course` as a learner uses it, in a copy of the course."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -9,6 +12,7 @@ from course import paths
 from course.authoring.build import solution_sources
 from course.check import progress
 from course.cli import main
+from course.specs import exercise
 
 RMS = "transformer_block.rms_norm"
 SOLUTION = solution_sources()[RMS]
@@ -91,6 +95,22 @@ def test_status_shows_what_was_solved_and_survives_a_broken_file(course_copy, mo
     assert main(["status"]) == 0
     progress.record(RMS, "x", True)
     assert progress.read(work)[RMS]["solved"]
+
+
+def test_a_kernels_mistake_is_named_in_a_process_of_its_own(tmp_path):
+    """As `course check` and `course grade` run: Triton has not been imported by anything before."""
+    item = exercise("triton_primer.masked_add")
+    data = json.loads((paths.exercises() / "triton_primer.ipynb").read_text(encoding="utf-8"))
+    for cell in data["cells"]:
+        if cell["id"] == item.cell_id:
+            cell["source"] = f"# answer: {item.id}\n{item.near_misses[0].source}"
+    path = tmp_path / "triton_primer.ipynb"
+    path.write_text(json.dumps(data), encoding="utf-8")
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    for command in ("check", "grade"):
+        done = subprocess.run([sys.executable, "-m", "course.cli", command, str(path)], capture_output=True, text=True,
+                              env=environment, cwd=paths.root(), timeout=300, check=False)
+        assert item.near_misses[0].name in done.stdout, done.stdout + done.stderr
 
 
 def test_doctor_runs(capsys):

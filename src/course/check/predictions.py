@@ -24,7 +24,8 @@ def reveal(name: str, measured: object, unit: str = "") -> None:
         return
     ratio = ""
     if isinstance(mine, (int, float)) and isinstance(measured, (int, float)) and measured and mine:
-        ratio = f", {max(mine / measured, measured / mine):.3g} x apart"
+        apart = max(mine / measured, measured / mine)
+        ratio = ": exactly" if apart == 1 else f", {apart:.3g} x apart"
     print(f"{name}: you said {_short(mine)}{unit}, measured {_short(measured)}{unit}{ratio}")
 
 
