@@ -72,6 +72,7 @@ def test_reset_puts_the_stub_back_and_keeps_the_answer(course_copy, capsys):
         (["reset", "kv_cache.apend"], "did you mean"),
         (["reset", RMS], "course start"),
         (["check", "nowhere.ipynb"], "no such file"),
+        (["proof", "nowhere"], "there is no chapter"),
         (["grade", "nowhere"], "no such file or folder"),
         (["graft", "nowhere.ipynb", "-o", "x.ipynb"], "no such file"),
     ],

@@ -43,6 +43,8 @@ CHAPTERS = {stem: number for stem, number in ALL_CHAPTERS.items() if importlib.u
 @functools.cache
 def exercises(stem: str | None = None) -> tuple[Exercise, ...]:
     """All exercises, or those of one chapter, in the order of the book."""
+    if stem is not None and stem not in CHAPTERS:
+        raise ValueError(f"there is no chapter {stem!r} with exercises; there are {', '.join(CHAPTERS)}")
     stems = [stem] if stem else list(CHAPTERS)
     return tuple(item for name in stems for item in importlib.import_module(f"course.specs.{name}").EXERCISES)
 
