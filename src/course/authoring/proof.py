@@ -37,8 +37,9 @@ def prove(stem: str | None = None, seeds: int = SEEDS) -> list[Row]:
         import kernelcheck
 
         kernelcheck.install()
+    items = exercises(stem)
     solutions, stubs = solution_sources(), stub_sources()
-    return [prove_one(item, solutions.get(item.id), stubs.get(item.id), seeds) for item in exercises(stem)]
+    return [prove_one(item, solutions.get(item.id), stubs.get(item.id), seeds) for item in items]
 
 
 def prove_one(item: Exercise, solution: str | None, stub: str | None, seeds: int = SEEDS) -> Row:
