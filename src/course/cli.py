@@ -31,7 +31,8 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(run=function)
         return command
 
-    add("status", status, "show what is solved, what was tried, and what to do next")
+    command = add("status", status, "show what is solved, what was tried, and what to do next")
+    command.add_argument("stem", nargs="?", help="only this chapter, such as kv_cache")
     command = add("check", check, "run the practice checks of a notebook, as its own check cells do")
     command.add_argument("notebook", type=Path)
     command = add("reset", reset, "put the stub back into your copy; your answer is kept beside it")
@@ -80,34 +81,16 @@ def start(_: argparse.Namespace) -> int:
     return 0
 
 
-def status(_: argparse.Namespace) -> int:
+def status(arguments: argparse.Namespace) -> int:
     from rich.console import Console
-    from rich.table import Table
 
-    from course import paths
-    from course.check import progress
-    from course.specs import exercises
+    from course.check import standing
 
-    state = progress.read(paths.work())
-    table = Table()
-    for name in ("exercise", "", "points", "tries", "minutes", "last mistake"):
-        table.add_column(name, justify="right" if name in {"points", "tries", "minutes"} else "left")
-    earned = total = 0
-    following = None
-    for item in exercises():
-        entry = state.get(item.id, {})
-        solved = bool(entry.get("solved"))
-        earned += item.points if solved else 0
-        total += item.points
-        following = following or (item if not solved and item.core else None)
-        mark = "[green]solved[/]" if solved else "[yellow]tried[/]" if entry else ""
-        table.add_row(f"{item.id}{' *' if item.core else ''}", mark, f"{item.points}", f"{entry.get('tries', '')}",
-                      f"{item.minutes}", str(entry.get("mistake", "")))
-    console = Console()
-    console.print(table)
-    console.print(f"{earned} of {total} points by your own checks; * core exercises")
-    if following:
-        console.print(f"next: {following.id}, {following.title.lower()} (about {following.minutes} minutes)")
+    if arguments.stem:
+        from course.specs import exercises
+
+        exercises(arguments.stem)  # says which chapters there are when there is no such one
+    standing.show(standing.status(), Console(), arguments.stem)
     return 0
 
 

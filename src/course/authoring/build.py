@@ -8,7 +8,7 @@ A solution file is a jupytext percent script. Its cells:
     # %% [markdown] key="intro"                                 prose
 
 ``course build`` puts the import cell in front, a line of facts below each task's heading, a check cell below every
-answer (and a try-in-model cell where the exercise has one), and writes
+answer (and a try-in-model cell where the exercise has one), the cell that shows progress at the end, and writes
 
     exercises/NN_topic.ipynb    solutions cut out, pristine
     solutions/NN_topic.ipynb    complete and executed; only check cells keep their output
@@ -44,7 +44,8 @@ from course.specs.exercise import Exercise
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 CELL_SECONDS = 300
-COURSE_IMPORT = "from course.check import check, hint, predict, reveal, try_in_model"
+COURSE_IMPORT = "from course.check import check, hint, predict, reveal, status, try_in_model"
+STATUS = "status()  # where you stand, and what comes next"
 KERNEL_IMPORTS = "from course.check import kernel_report\nfrom course.check.kernels import tl, triton"
 
 
@@ -123,7 +124,7 @@ def make(source: Path, stem: str) -> tuple[NotebookNode, NotebookNode]:
             cells.append(_setup(list(items.values())))
     if seen != list(items):
         raise AuthoringError(f"{source.name} answers {seen}, the spec lists {list(items)}: same ids in the same order")
-    solved.cells = cells
+    solved.cells = [*cells, _given(STATUS, "status")]
     released = copy.deepcopy(solved)
     for cell in solved.cells:
         cell.source = without_marks(cell.source)
@@ -155,8 +156,13 @@ def _setup(items: list[Exercise]) -> NotebookNode:
     plain = [line for line in dict.fromkeys(lines) if not line.startswith("from course.")]
     given = [line for line in dict.fromkeys(lines) if line.startswith("from course.")]
     kernels = KERNEL_IMPORTS.splitlines() if any(item.track == "kernel" for item in items) else []
-    cell = new_code_cell("\n".join([*plain, "", COURSE_IMPORT, *kernels, *given]), id="setup")
-    cell.metadata = {"course": {"v": 1, "role": "given", "key": "setup"}}
+    return _given("\n".join([*plain, "", COURSE_IMPORT, *kernels, *given]), "setup")
+
+
+def _given(source: str, key: str) -> NotebookNode:
+    """A code cell of our own. It is settled without an execution count, so nbval runs it and compares no output."""
+    cell = new_code_cell(source, id=key.replace(".", "-"))
+    cell.metadata = {"course": {"v": 1, "role": "given", "key": key}}
     return cell
 
 
@@ -166,9 +172,7 @@ def _below(item: Exercise) -> list[NotebookNode]:
     check.metadata = {"course": {"v": 1, "role": "check", "key": item.id}}
     cells = [check]
     if item.in_model is not None:
-        cell = new_code_cell(f'try_in_model("{item.id}")', id=f"{item.cell_id}-try")
-        cell.metadata = {"course": {"v": 1, "role": "given", "key": f"{item.id}-try"}}
-        cells.append(cell)
+        cells.append(_given(f'try_in_model("{item.id}")', f"{item.id}-try"))
     return cells
 
 

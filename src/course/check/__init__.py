@@ -1,14 +1,16 @@
-"""What a notebook calls: `check`, `hint`, `try_in_model`, `kernel_report`, `predict`.
+"""What a notebook calls: `check`, `hint`, `try_in_model`, `kernel_report`, `predict`, `status`.
 
 Practice only; points come from `course grade`.
 """
 
 from __future__ import annotations
 
+import sys
+
 from course.check import cells
 from course.check.predictions import predict, reveal
 
-__all__ = ["CheckFailed", "check", "hint", "kernel_report", "predict", "reveal", "try_in_model"]
+__all__ = ["CheckFailed", "check", "hint", "kernel_report", "predict", "reveal", "status", "try_in_model"]
 
 cells.watch()
 
@@ -34,12 +36,29 @@ def check(exercise_id: str) -> None:
     verdict = _practice(item, source)
     if verdict.error and verdict.error.get("name") and cells.defined_in_notebook(verdict.error["name"]):
         verdict = judge._replace(verdict, note="elsewhere")
-    progress.record(exercise_id, source, verdict.passed, verdict.mistake.name if verdict.mistake else "")
+    _say_once(progress.record(exercise_id, source, verdict.passed, feedback.in_short(verdict)))
     if verdict.passed:
         print(feedback.passed_line(exercise_id))
         return
     _display_html(feedback.rich(verdict))
     raise CheckFailed(feedback.text(verdict))
+
+
+def status():
+    """Where you stand, chapter by chapter, and what comes next: shown when it is the last line of a cell."""
+    from course.check import standing
+
+    return standing.status()
+
+
+def _say_once(message: str) -> None:
+    """On the error stream, so that what a check prints stays one constant line."""
+    if message and message not in _said:
+        _said.add(message)
+        print(message, file=sys.stderr)
+
+
+_said: set[str] = set()
 
 
 def _practice(item, source: str):

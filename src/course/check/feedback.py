@@ -176,6 +176,25 @@ def _printed_rows(verdict: Verdict) -> list[tuple[str, str]]:
     return [("printed", text[:400])] if text else []
 
 
+def in_short(verdict: Verdict) -> str:
+    """The mistake in a few words, for a table: its name, or what went wrong first; nothing for a right answer."""
+    if verdict.passed:
+        return ""
+    if verdict.mistake:
+        return verdict.mistake.name
+    if verdict.findings:
+        return f"line {verdict.findings[0].line}: {verdict.findings[0].message}"
+    if verdict.error:
+        at = f" at line {verdict.error['line']}" if verdict.error["line"] else ""
+        written = verdict.error["type"] != "NotImplementedError"
+        return f"{verdict.error['type']}{at}" if written else "not written yet"
+    if verdict.difference:
+        what = {"value": "wrong values", "nan": "NaN or infinity", "mutated": "an input was changed",
+                "traffic": "too many bytes moved"}
+        return what.get(verdict.difference.what, f"wrong {verdict.difference.what}")
+    return {"timeout": "stopped: too slow", "memory": "too much memory"}.get(verdict.kind, verdict.kind)
+
+
 def text(verdict: Verdict, width: int = 10) -> str:
     """Feedback as plain text."""
     if verdict.passed:
