@@ -44,9 +44,24 @@ def _parser() -> argparse.ArgumentParser:
     command = add("proof", proof, "prove every checker: solutions, near-misses, alternates, stubs")
     command.add_argument("stem", nargs="?", help="only this chapter, such as kv_cache")
     command.add_argument("--seeds", type=int, default=20)
-    command = add("graft", graft, "make the graded copy of a submission that nbval can run safely")
-    command.add_argument("submission", type=Path)
+    command = add("graft", graft, "make graded copies of submissions that nbval can run safely")
+    command.add_argument("submission", type=Path, help="a notebook, or a folder of them")
+    command.add_argument("-o", "--output", type=Path, required=True, help="a notebook, or for a folder a folder")
+    command.add_argument("--roster", type=Path, help="CSV file with the columns match,student")
+    command = add("nbval", nbval, "run pytest --nbval on what `course graft FOLDER` made, and read the grades")
+    command.add_argument("folder", type=Path)
+    command.add_argument("--against", type=Path, metavar="REPORT", help="compare with the report of `course grade`")
+    command.add_argument("--workers", type=int, default=0, help="notebooks at a time (default: one for each core)")
+    command = add("collect", collect, "fetch the notebooks of a roster's repositories, as data")
+    command.add_argument("roster", type=Path, help="CSV file with the columns match,student,repository")
     command.add_argument("-o", "--output", type=Path, required=True)
+    command.add_argument("--shard", help="only part i of n of the roster: i/n")
+    command.add_argument("--ref", default="HEAD", help="branch or tag to read (default: the repository's own)")
+    command = add("new-class", new_class, "write the repository that grades a class on GitHub")
+    command.add_argument("folder", type=Path)
+    command.add_argument("--course", metavar="OWNER/NAME", help="the course on GitHub (default: this checkout's)")
+    command.add_argument("--ref", help="the commit of the course that grades (default: this checkout's)")
+    command.add_argument("--shards", type=int, default=4, help="jobs that grade side by side (default: 4)")
     command = add("grade", grade, "grade notebooks: answers run in a sandbox on hidden inputs")
     command.add_argument("paths", type=Path, nargs="+", help="notebooks, or folders of them")
     command.add_argument("--report", type=Path, help="write reports here; run again to resume or to add submissions")
@@ -198,12 +213,62 @@ def proof(arguments: argparse.Namespace) -> int:
 
 
 def graft(arguments: argparse.Namespace) -> int:
+    from course.grade import identity, nbval_route
     from course.grade.graft import graft as make
 
-    submission = make(arguments.submission, arguments.output)
-    for warning in submission.warnings:
-        print(f"note: {warning}")
-    print(f"{arguments.output}: {len(submission.answers)} answers; run `pytest --nbval {arguments.output}`")
+    if not arguments.submission.is_dir():
+        submission = make(arguments.submission, arguments.output)
+        for warning in submission.warnings:
+            print(f"note: {warning}")
+        print(f"{arguments.output}: {len(submission.answers)} answers; run `pytest --nbval {arguments.output}`")
+        return 0
+    roster = identity.read_roster(arguments.roster) if arguments.roster else None
+    handed, _ = identity.latest(identity.find([arguments.submission], roster))
+    for entry in nbval_route.graft_all(handed, arguments.output):
+        print(f"{entry.student}: {entry.notebook or f'unreadable: {entry.unreadable}'}")
+    print(f"{len(handed)} submissions in {arguments.output}; run `course nbval {arguments.output}`")
+    return 0
+
+
+def nbval(arguments: argparse.Namespace) -> int:
+    """Exit status 0: graded; 1: the grader failed somewhere, or differs from the report it is compared with."""
+    from course.grade import nbval_route, publish
+
+    entries = nbval_route.run_all(arguments.folder, arguments.workers)
+    for entry in entries:
+        print(f"{entry.student}, {entry.stem}: {entry.points} of {entry.possible} points")
+    differing = nbval_route.differences(entries, publish.merge([arguments.against])) if arguments.against else []
+    for line in differing:
+        print(f"differs: {line}")
+    if arguments.against and not differing:
+        print(f"both routes agree on all {sum(len(entry.verdicts) for entry in entries)} verdicts")
+    failed = any("infra" in entry.verdicts.values() for entry in entries)
+    return 1 if differing or failed else 0
+
+
+def collect(arguments: argparse.Namespace) -> int:
+    from course.grade import collect as collecting
+    from course.grade import identity
+
+    rows = collecting.part_of(identity.roster_rows(arguments.roster), arguments.shard)
+    found = collecting.collect(rows, arguments.output, arguments.ref)
+    for one in found:
+        print(f"{one.row.student}: {one.problem or f'{len(one.notebooks)} notebooks'}")
+        for note in one.notes:
+            print(f"  note: {note}")
+    broken = sum(bool(one.problem) for one in found)
+    print(f"{sum(len(one.notebooks) for one in found)} notebooks of {len(found)} students in {arguments.output}")
+    if broken:
+        print(f"{broken} repositories could not be read; run again to fetch them")
+    return 1 if broken else 0
+
+
+def new_class(arguments: argparse.Namespace) -> int:
+    from course.grade.new_class import new_class as make
+
+    for path in make(arguments.folder, arguments.course, arguments.ref, arguments.shards):
+        print(path)
+    print("next: put it into a private repository, fill in roster.csv and set the secrets README.md names")
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,9 +40,7 @@ def identify(path: Path, root: Path, roster: dict[str, str] | None = None) -> Ha
         folders = path.relative_to(root).parts[:-1] if root in path.parents else ()
         bare = re.sub(rf"_?(?:\d\d_)?{stem}", "", path.stem).strip("_- ") if stem else path.stem
         student = folders[0] if folders else bare or path.resolve().parent.name
-    for match, name in (roster or {}).items():
-        if match in str(path):
-            student = name
+    student = _enrolled(path, root, roster or {}) or student
     when = path.lstat().st_mtime if path.exists() or path.is_symlink() else 0.0
     return Handed(student, path, stem, attempt, when)
 
@@ -58,13 +57,68 @@ def latest(handed: list[Handed]) -> tuple[list[Handed], list[Handed]]:
     return sorted(kept.values(), key=lambda each: (each.student, str(each.path))), replaced
 
 
-def read_roster(path: Path) -> dict[str, str]:
-    """A CSV file with the columns ``match`` (part of a path) and ``student``. Raises ValueError for any other."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = list(csv.DictReader(file))
+@dataclass(frozen=True)
+class Enrolled:
+    """One row of a roster: what names of files and folders hold, who that is, where their repository is."""
+
+    match: str
+    student: str
+    repository: str = ""
+
+
+def roster_rows(path: Path) -> list[Enrolled]:
+    """The rows of a roster: a CSV file with the columns ``match`` and ``student``, and if need be ``repository``.
+
+    ``match`` is the name of the student's folder, the login in front of a file's name, or another part of the path.
+    Raises ValueError that names the row for any other file, and for a student or a match that comes twice.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: this is not a CSV file in UTF-8 ({error})") from None
     if not rows or not {"match", "student"} <= set(rows[0]):
-        raise ValueError(f"{path}: a roster is a CSV file whose first line is match,student")
-    return {row["match"]: row["student"] for row in rows if row["match"]}
+        raise ValueError(f"{path}: a roster is a CSV file whose first line is match,student (or "
+                         "match,student,repository), with a line for each student below it")
+    found, seen = [], set()
+    for number, row in enumerate(rows, start=2):
+        one = Enrolled(*((row.get(key) or "").strip() for key in ("match", "student", "repository")))
+        if not one.match and not one.student:
+            continue
+        if not one.match or not one.student:
+            raise ValueError(f"{path}, line {number}: both match and student are needed")
+        if one.match in seen:
+            raise ValueError(f"{path}, line {number}: {one.match!r} is there twice, so it cannot tell who handed in")
+        seen.add(one.match)
+        found.append(one)
+    return found
+
+
+def read_roster(path: Path) -> dict[str, str]:
+    """Student by match (see :func:`roster_rows`)."""
+    return {row.match: row.student for row in roster_rows(path)}
+
+
+def _enrolled(path: Path, root: Path, roster: dict[str, str]) -> str | None:
+    """The student of the roster whose path this is: a whole name outranks a part, a longer part a shorter one."""
+    inside = path.relative_to(root) if root in path.parents else Path(path.name)
+    names = {*inside.parts, path.stem}
+    parts = {name.split("_")[0] for name in inside.parts}
+    for known in (names, parts):
+        whole = [match for match in roster if match in known]
+        if whole:
+            return roster[max(whole, key=len)]
+    found = [match for match in roster if match in str(inside)]
+    return roster[max(found, key=len)] if found else None
+
+
+def safe(name: str) -> str:
+    """A student's name as a folder name: never a path, and never the same for two students."""
+    cleaned = re.sub(r"[^\w.@+-]+", "_", name).strip("._")
+    if cleaned and cleaned == name and len(cleaned) <= 100:
+        return cleaned
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:6]
+    return f"{cleaned[:90] or 'unnamed'}-{digest}"
 
 
 def find(paths: list[Path], roster: dict[str, str] | None = None) -> list[Handed]:

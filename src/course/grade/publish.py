@@ -8,12 +8,12 @@ import html
 import io
 import json
 import os
-import re
 from collections import Counter, defaultdict
 from pathlib import Path
 from xml.etree import ElementTree
 
 from course.grade.batch import Graded, Mark
+from course.grade.identity import safe
 from course.grade.settings import Settings
 from course.specs import exercise
 
@@ -62,12 +62,6 @@ def together(earlier: list[Graded], fresh: list[Graded]) -> list[Graded]:
     """What was graded before into the same folder, with the fresh results in the place of older ones."""
     replaced = {(item.student, item.stem) for item in fresh}
     return [item for item in earlier if (item.student, item.stem) not in replaced] + fresh
-
-
-def safe(name: str) -> str:
-    """A student's name as a folder name; never a path."""
-    cleaned = re.sub(r"[^\w.@+-]+", "_", name).strip("._") or "unnamed"
-    return cleaned[:100]
 
 
 def _by_student(graded: list[Graded]) -> dict[str, list[Graded]]:

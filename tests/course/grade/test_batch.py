@@ -155,10 +155,36 @@ def test_machines_can_read_it(graded_class):
     assert (out / "secret").stat().st_mode & 0o777 == 0o600
 
 
-def test_names_never_become_paths():
-    for name in ("../../etc", "a/b", "", "...", "=cmd|evil"):
-        assert "/" not in publish.safe(name)
-        assert publish.safe(name).strip(".")
+def test_names_never_become_paths_and_never_meet():
+    names = ("../../etc", "a/b", "a_b", "a b", "", "...", "=cmd|evil", "x" * 300, "x" * 301, "J\u00e4ne", "J\u00f6ne")
+    for name in names:
+        assert "/" not in identity.safe(name)
+        assert identity.safe(name).strip(".")
+        assert len(identity.safe(name)) <= 100
+    assert len({identity.safe(name) for name in names}) == len(names)
+    assert identity.safe("jane-doe") == "jane-doe"
+
+
+def test_a_whole_name_of_the_roster_outranks_a_part(tmp_path):
+    roster = {"jan": "Jan", "jane": "Jane", "course": "Nobody"}
+    root = tmp_path / "course"
+    for name, student in (("jane/04_kv_cache.ipynb", "Jane"), ("jan/04_kv_cache.ipynb", "Jan"),
+                          ("jane_04_kv_cache.ipynb", "Jane"), ("kv-janet-x/04_kv_cache.ipynb", "Jane")):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("{}")
+        assert identity.identify(root / name, root, roster).student == student
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("match,student\na,A\na,B\n", "line 3: 'a' is there twice"), ("match,student\na,\n", "line 2"),
+     ("", "match,student"), ("\u00e9", "match,student")],
+)
+def test_a_roster_with_a_mistake_says_where(tmp_path, text, words):
+    path = tmp_path / "roster.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=words):
+        identity.read_roster(path)
 
 
 def test_a_second_run_grades_nothing_again(graded_class, monkeypatch):
