@@ -38,6 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     command = add("reset", reset, "put the stub back into your copy; your answer is kept beside it")
     command.add_argument("id", help="such as kv_cache.append")
     command = add("start", start, "copy the notebooks you do not have yet to exercises/work")
+    add("update", update, "bring your copies to this release: new cells come, your answers and your own cells stay")
     add("doctor", doctor, "say what of the course works on this machine, and how to mend the rest")
     command = add("build", build, "make the notebooks from solutions/*.py")
     command.add_argument("--check", action="store_true", help="change nothing; fail when something would change")
@@ -85,6 +86,7 @@ def start(_: argparse.Namespace) -> int:
     import shutil
 
     from course import paths
+    from course.check import update as updates
 
     folder = paths.work()
     folder.mkdir(exist_ok=True)
@@ -92,8 +94,23 @@ def start(_: argparse.Namespace) -> int:
         if not (folder / notebook.name).exists():
             shutil.copyfile(notebook, folder / notebook.name)
             print(f"new: exercises/work/{notebook.name}")
+    for name in updates.behind(folder, paths.exercises()):
+        print(f"{name} is of another release: `course update` brings the new cells and keeps your answers")
     print(f"your copies are in {folder}")
     return 0
+
+
+def update(_: argparse.Namespace) -> int:
+    """Bring the work copies to this release. Exit status 1: a notebook was left alone, and the line says why."""
+    from course import paths
+    from course.check import update as updates
+
+    paths.work().mkdir(exist_ok=True)
+    lines, good = updates.update_folder(paths.work(), paths.exercises())
+    print("\n".join(lines))
+    if any(updates.BACKUP in line for line in lines):
+        print("reload what is open in your editor; to take an old file back, rename it to end in .ipynb")
+    return 0 if good else 1
 
 
 def status(arguments: argparse.Namespace) -> int:

@@ -45,6 +45,29 @@ def test_start_copies_what_is_missing_and_overwrites_nothing(course_copy, capsys
     assert "new:" in capsys.readouterr().out
 
 
+def test_update_brings_new_cells_and_keeps_answers(course_copy, capsys):
+    main(["start"])
+    mine = course_copy / "exercises" / "work" / "03_transformer_block.ipynb"
+    answer(mine, SOLUTION)
+    assert main(["update"]) == 0
+    assert "03_transformer_block.ipynb: up to date" in capsys.readouterr().out
+    released = course_copy / "exercises" / "03_transformer_block.ipynb"
+    data = json.loads(released.read_text(encoding="utf-8"))
+    data["metadata"]["course"]["release"] = "2030.1"
+    data["cells"][0]["source"] = ["# Another title"]
+    released.write_text(json.dumps(data), encoding="utf-8")
+    (mine.parent / "04_kv_cache.ipynb").write_text("{broken", encoding="utf-8")
+    main(["start"])
+    assert "03_transformer_block.ipynb is of another release: `course update`" in capsys.readouterr().out
+    assert main(["update"]) == 1
+    out = capsys.readouterr().out
+    assert "03_transformer_block.ipynb: 1 answer kept" in out
+    assert "04_kv_cache.ipynb: left alone" in out
+    text = mine.read_text(encoding="utf-8")
+    assert "# Another title" in text
+    assert json.dumps(SOLUTION.splitlines()[-1])[1:-1] in text
+
+
 def test_check_says_what_passes(course_copy, capsys):
     main(["start"])
     mine = course_copy / "exercises" / "work" / "03_transformer_block.ipynb"

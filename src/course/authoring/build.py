@@ -252,7 +252,9 @@ def _nbgrader(cell: NotebookNode, items: dict[str, Exercise]) -> None:
         cell.metadata.update(deletable=False, editable=False)
     else:
         cell.metadata.update(deletable=False)
-        cell.metadata["course"]["stub"] = digest(cell.source)
+    cell.metadata["course"]["stub"] = digest(cell.source)  # by which `course update` tells what a learner edited
+    if answer:
+        cell.metadata["course"]["signature"] = items[key].signature
     if cell.cell_type == "code":
         grade = {"schema_version": 3, "grade_id": cell.id, "solution": answer, "grade": check, "locked": not answer,
                  "task": False, "cell_type": "code"}

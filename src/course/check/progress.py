@@ -119,6 +119,18 @@ def record(exercise_id: str, source: str, passed: bool, mistake: str = "", folde
                 "the notebook as always; only `course status` does not know of this check")
 
 
+def reopen(ids: list[str], why: str, folder: Path) -> None:
+    """Take exercises as not solved any more, with the reason; those never tried stay so. Raises nothing."""
+    with contextlib.suppress(OSError, filelock.Timeout), _locked(folder):
+        state = read(folder)
+        touched = [state.entries[name] for name in ids if name in state.entries]
+        if not touched or state.newer or state.damaged:
+            return
+        for entry in touched:
+            entry.update(solved=False, mistake=why)
+        _write(folder / FILE, {"v": VERSION, "exercises": state.entries})
+
+
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """One writer at a time, where the file system knows locks; elsewhere without."""

@@ -88,7 +88,8 @@ def extract(notebook: dict, name: str, exercises: list) -> Submission:
     An answer goes on over following code cells that have no identity of their own and no check in them. Of
     several candidates the last that differs from the stub counts, with a warning.
     """
-    submission = Submission(name, warnings=_other_release(notebook))
+    warnings, not_asked = _other_release(notebook, exercises)
+    submission = Submission(name, warnings=warnings)
     by_cell_id = {item.cell_id: item for item in exercises}
     by_id = {item.id: item for item in exercises}
     found: dict[str, list[str]] = {}
@@ -110,7 +111,7 @@ def extract(notebook: dict, name: str, exercises: list) -> Submission:
             submission.warnings.append(f"{current}: the answer is spread over several cells; they were joined")
     for item in exercises:
         candidates = found.get(item.id) or _by_name(notebook, item)
-        if not candidates:
+        if not candidates or item.id in not_asked:
             continue
         written = [source for source in candidates if not is_stub(source)] or candidates
         if len(candidates) > 1 and len(written) > 1:
@@ -120,13 +121,54 @@ def extract(notebook: dict, name: str, exercises: list) -> Submission:
     return submission
 
 
-def _other_release(notebook: dict) -> list[str]:
-    """A warning when the notebook was handed out with another release of the course than the one that grades it."""
-    release = _metadata(notebook, "course").get("release")
+def _other_release(notebook: dict, exercises: list) -> tuple[list[str], set[str]]:
+    """Of a notebook that another release of the course handed out: warnings, and the exercises it cannot answer.
+
+    The notebook's own list of cells and signatures says what it was asked. Today's manifest alone says what counts, so
+    whoever falsifies that list only loses by it.
+    """
+    ours = _metadata(notebook, "course")
+    release = ours.get("release")
     if not isinstance(release, str) or release == course.__version__:
-        return []
-    versions = f"handed out with release {release[:20]}, graded by {course.__version__}"
-    return [f"{versions}: check out the release of the class to grade it by its own checkers"]
+        return [], set()
+    name = release if re.fullmatch(r"[\w.\-]{1,20}", release) else "of another name"
+    warnings = [f"handed out with release {name}, graded by {course.__version__}"]
+    cells = ours.get("cells")
+    if isinstance(cells, list) and ours.get("stem") in {item.stem for item in exercises}:
+        now = {item.cell_id: item for item in exercises}
+        asked = [cell for cell in cells if isinstance(cell, str)]
+        added = [item.id for item in exercises if item.cell_id not in asked]
+        removed = [_printable(cell, 60) for cell in asked if cell not in now][:10]
+        if added:
+            warnings.append(f"{', '.join(added)}: not in that release, so not answered")
+        if removed:
+            warnings.append(f"{', '.join(removed)}: no longer part of the course, not graded")
+    other = _asked_otherwise(notebook, exercises)
+    warnings += [f"{item.id}: that release asked for `{was}`, this one asks for `{item.signature}`; "
+                 "the answer was not graded" for item, was in other]
+    if len(warnings) > 1:
+        warnings.append("the way out: `course update` in the learner's copy keeps the answers and brings the new "
+                        "tasks, then hand in again; or grade with the release that handed it out")
+    return warnings, {item.id for item, _ in other}
+
+
+def _printable(text: str, longest: int) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:longest])
+
+
+def _asked_otherwise(notebook: dict, exercises: list) -> list[tuple]:
+    """Exercises whose answer cell was handed out with another signature, and that signature."""
+    by_cell_id = {item.cell_id: item for item in exercises}
+    by_id = {item.id: item for item in exercises}
+    found = {}
+    for cell in notebook["cells"]:
+        was = _metadata(cell, "course").get("signature") if isinstance(cell, dict) else None
+        if not isinstance(was, str) or cell.get("cell_type") != "code":
+            continue
+        name = _identity(cell, _source(cell), by_cell_id, by_id)
+        if name and was != by_id[name].signature:
+            found[name] = (by_id[name], _printable(was, 120))
+    return list(found.values())
 
 
 def _source(cell: dict) -> str:

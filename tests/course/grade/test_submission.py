@@ -158,6 +158,57 @@ def test_a_notebook_of_another_release_is_told_apart(notebook):
     found = submissions.extract(notebook, "x", ITEMS)
     assert complete(notebook)
     assert "release 2019.1" in found.warnings[0]
+    assert len(found.warnings) == 1, "the same tasks: nothing else to say"
+
+
+def of_release(notebook, release="2019.1"):
+    notebook["metadata"]["course"]["release"] = release
+    return notebook
+
+
+def test_what_another_release_did_not_ask_is_named_with_the_way_out(notebook):
+    notebook["metadata"]["course"]["cells"].remove(FIRST.cell_id)
+    notebook["cells"] = [cell for cell in notebook["cells"] if not cell["id"].startswith(FIRST.cell_id)]
+    assert submissions.extract(notebook, "x", ITEMS).warnings == []
+    found = submissions.extract(of_release(notebook), "x", ITEMS)
+    assert FIRST.id not in found.answers
+    assert len(found.answers) == len(ITEMS) - 1
+    assert f"{FIRST.id}: not in that release" in found.warnings[1]
+    assert "course update" in found.warnings[-1]
+
+
+def test_an_answer_to_an_exercise_that_is_no_more_is_named(notebook):
+    notebook["metadata"]["course"]["cells"].append("transformer_block-gelu")
+    found = submissions.extract(of_release(notebook), "x", ITEMS)
+    assert complete(notebook)
+    assert "transformer_block-gelu: no longer part of the course, not graded" in found.warnings[1]
+    assert "course update" in found.warnings[-1]
+
+
+def test_an_answer_to_another_signature_is_refused_with_the_way_out(notebook):
+    cell = next(cell for cell in notebook["cells"] if cell["id"] == FIRST.cell_id)
+    cell["metadata"]["course"]["signature"] = "attention(q, k)"
+    assert complete(notebook), "of this release the manifest alone says what was asked"
+    found = submissions.extract(of_release(notebook), "x", ITEMS)
+    assert FIRST.id not in found.answers
+    assert len(found.answers) == len(ITEMS) - 1
+    assert f"asked for `attention(q, k)`, this one asks for `{FIRST.signature}`" in found.warnings[1]
+    assert "course update" in found.warnings[-1]
+
+
+def test_the_same_task_with_another_text_is_graded(notebook):
+    cell = next(cell for cell in notebook["cells"] if cell["id"] == FIRST.cell_id)
+    cell["metadata"]["course"]["stub"] = "0" * 64
+    assert complete(of_release(notebook))
+
+
+@pytest.mark.parametrize("value", [None, 7, ["x"], {"a": 1}, "x" * 100_000, "../../x\n[red]", "\ud800"])
+def test_a_strange_release_is_no_way_in(notebook, value):
+    notebook["metadata"]["course"].update(release=value, cells=value, stem=value)
+    for cell in notebook["cells"]:
+        cell["metadata"]["course"]["signature"] = value
+    found = submissions.extract(notebook, "x", ITEMS)
+    assert all(len(warning) < 2000 and "\n" not in warning for warning in found.warnings)
 
 
 @pytest.mark.parametrize(
