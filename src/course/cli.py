@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -10,10 +11,14 @@ from pathlib import Path
 def main(argv: list[str] | None = None) -> int:
     """Run one subcommand; returns the exit status (0 good, 1 not good, 2 bad usage, 130 interrupted)."""
     arguments = _parser().parse_args(argv)
+    if arguments.instructor and importlib.util.find_spec("course.authoring") is None:
+        print(f"course: this is a student edition; `course {arguments.command}` belongs to the instructor's edition, "
+              "which has the solutions and grades", file=sys.stderr)
+        return 2
     try:
         return arguments.run(arguments)
-    except KeyboardInterrupt:
-        print("\ninterrupted; everything finished so far is kept", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        print(f"\ninterrupted; {str(error) or 'everything finished so far is kept'}", file=sys.stderr)
         return 130
     except BrokenPipeError:
         return 1
@@ -22,13 +27,16 @@ def main(argv: list[str] | None = None) -> int:
         return 2
 
 
+INSTRUCTOR = {"build", "proof", "release", "graft", "nbval", "collect", "new-class", "grade", "merge"}
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="course", description="The course's own command.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name, function, help):
         command = commands.add_parser(name, help=help, description=help)
-        command.set_defaults(run=function)
+        command.set_defaults(run=function, command=name, instructor=name in INSTRUCTOR)
         return command
 
     command = add("status", status, "show what is solved, what was tried, and what to do next")
@@ -45,6 +53,8 @@ def _parser() -> argparse.ArgumentParser:
     command = add("proof", proof, "prove every checker: solutions, near-misses, alternates, stubs")
     command.add_argument("stem", nargs="?", help="only this chapter, such as kv_cache")
     command.add_argument("--seeds", type=int, default=20)
+    command = add("release", release, "write the student edition: no solutions, no hidden cases")
+    command.add_argument("folder", type=Path)
     command = add("graft", graft, "make graded copies of submissions that nbval can run safely")
     command.add_argument("submission", type=Path, help="a notebook, or a folder of them")
     command.add_argument("-o", "--output", type=Path, required=True, help="a notebook, or for a folder a folder")
@@ -227,6 +237,17 @@ def proof(arguments: argparse.Namespace) -> int:
     console.print(f"{len(rows) - len({name for name, _ in faults})} of {len(rows)} checkers proved; "
                   f"{total} near-misses each met with their own name")
     return 1 if faults else 0
+
+
+def release(arguments: argparse.Namespace) -> int:
+    from course.authoring.release import release as make
+
+    done = make(arguments.folder)
+    for name in done.removed:
+        print(f"removed: {name}")
+    print(f"{done.folder}: {done.files} files, {len(done.written)} new or changed")
+    print("answers of a public course are public: hidden inputs, named mistakes and questions in person protect grades")
+    return 0
 
 
 def graft(arguments: argparse.Namespace) -> int:

@@ -305,6 +305,19 @@ def solution_sources(root: Path | None = None) -> dict[str, str]:
     return sources
 
 
+def solution_regions(root: Path | None = None) -> dict[str, str]:
+    """Of every answer cell, by exercise id, the lines that stand in its solution regions."""
+    root = root or paths.root()
+    found: dict[str, str] = {}
+    for stem in CHAPTERS:
+        text = (root / "solutions" / f"{file_stem(stem)}.py").read_text(encoding="utf-8")
+        for cell in jupytext.reads(text, fmt="py:percent").cells:
+            if cell.metadata.get("role") == "answer":
+                regions = re.findall(rf"{BEGIN}\s*\n(.*?){END}", cell.source, re.S)
+                found[cell.metadata["key"]] = "\n".join(regions)
+    return found
+
+
 def stub_sources(root: Path | None = None) -> dict[str, str]:
     """The released stubs by exercise id, from the exercise notebooks."""
     root = root or paths.root()

@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 from course.check import child, judge
-from course.specs.exercise import Case, Exercise
+from course.specs.exercise import Exercise
 from gradeworker.answer import Job, _given_modules, _poisoned_allocations, load
 
 SECONDS = 300
@@ -33,8 +33,8 @@ def report(item: Exercise, source: str, card: str = "l4", gpu: bool = False) -> 
     find(card)
     if not child.practice(item, source).passed:
         return f'{item.id} does not pass its check yet: see check("{item.id}")'
-    case = max(judge.public_cases(item.id), key=lambda case: _bound(item, case) or 0)
-    command = [sys.executable, "-m", "course.check.report", card, str(_bound(item, case) or 0)] + ["--gpu"] * gpu
+    case = max(judge.public_cases(item.id), key=lambda case: item.bound(case) or 0)
+    command = [sys.executable, "-m", "course.check.report", card, str(item.bound(case) or 0)] + ["--gpu"] * gpu
     job = item.job(source, [case])
     try:
         done = subprocess.run(command, input=job.to_bytes(), capture_output=True, timeout=SECONDS, check=False)
@@ -44,10 +44,6 @@ def report(item: Exercise, source: str, card: str = "l4", gpu: bool = False) -> 
         last = (done.stderr.decode("utf-8", "replace").strip().splitlines() or ["nothing was said"])[-1]
         return f"{item.id}: the process that runs the report ended early: {last}"
     return f"{item.id}, {case.label}\n\n{done.stdout.decode('utf-8', 'replace').rstrip()}"
-
-
-def _bound(item: Exercise, case: Case) -> int | None:
-    return item.bytes_bound(*case.args, **case.kwargs) if item.bytes_bound else None
 
 
 class _Recorder:

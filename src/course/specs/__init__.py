@@ -1,4 +1,7 @@
-"""The exercises of all chapters. A spec module lists its exercises, in order, in ``EXERCISES``."""
+"""The exercises of all chapters. A spec module lists its exercises, in order, in ``EXERCISES``.
+
+A student edition has recorded chapters in the place of spec modules (see :mod:`course.specs.recorded`).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import functools
 import importlib.util
 from importlib import resources
 
+from course.specs import recorded
 from course.specs.exercise import Case, Draw, Exercise, Tolerance
 
 __all__ = ["CHAPTERS", "Case", "Draw", "Exercise", "Tolerance", "exercise", "exercises", "given_source"]
@@ -36,8 +40,12 @@ def file_stem(stem: str) -> str:
     return f"{ALL_CHAPTERS[stem]}_{stem}".lstrip("_")
 
 
-# Those that have exercises: a module of the same stem in this package.
-CHAPTERS = {stem: number for stem, number in ALL_CHAPTERS.items() if importlib.util.find_spec(f"{__name__}.{stem}")}
+# Those that have exercises: a module of the same stem in this package, or its recording.
+CHAPTERS = {
+    stem: number
+    for stem, number in ALL_CHAPTERS.items()
+    if importlib.util.find_spec(f"{__name__}.{stem}") or (recorded.FOLDER / f"{stem}{recorded.ENDING}").is_file()
+}
 
 
 @functools.cache
@@ -46,7 +54,14 @@ def exercises(stem: str | None = None) -> tuple[Exercise, ...]:
     if stem is not None and stem not in CHAPTERS:
         raise ValueError(f"there is no chapter {stem!r} with exercises; there are {', '.join(CHAPTERS)}")
     stems = [stem] if stem else list(CHAPTERS)
-    return tuple(item for name in stems for item in importlib.import_module(f"course.specs.{name}").EXERCISES)
+    return tuple(item for name in stems for item in _chapter(name))
+
+
+@functools.cache
+def _chapter(stem: str) -> tuple[Exercise, ...]:
+    if importlib.util.find_spec(f"{__name__}.{stem}"):
+        return tuple(importlib.import_module(f"{__name__}.{stem}").EXERCISES)
+    return recorded.load(stem)
 
 
 def exercise(id: str) -> Exercise:

@@ -52,12 +52,14 @@ class Case:
 
     ``label`` says in a few words what is special about it ("7 rows, one of them zero"): it is shown to the learner.
     ``tolerance`` replaces the exercise's for this call: half precision and scores of 100 need different ones.
+    ``bytes_bound`` is set in a student edition only, where it stands for the exercise's function of that name.
     """
 
     args: tuple = ()
     kwargs: dict = field(default_factory=dict)
     label: str = ""
     tolerance: Tolerance | None = None
+    bytes_bound: int | None = None
 
 
 class Draw:
@@ -181,20 +183,28 @@ class Exercise:
         text = source_of(answer)
         return f"@triton.jit\n{text}" if self.track == "kernel" else text
 
+    @property
+    def driver(self) -> str:
+        """Source of ``drive`` as it travels with a job; empty where the answer itself is called."""
+        return re.sub(r"^def \w+", "def drive", source_of(self.drive)) if self.drive is not None else ""
+
+    def bound(self, case: Case) -> int | None:
+        """Bytes that a kernel may move in this case; None where nothing bounds them."""
+        if case.bytes_bound is not None:
+            return case.bytes_bound
+        return self.bytes_bound(*case.args, **case.kwargs) if self.bytes_bound is not None else None
+
     def job(self, source: str, cases: list[Case]) -> Job:
         """The job that runs ``source`` on ``cases``; it holds nothing that tells what is expected."""
         from course.specs import given_source
 
-        driver = ""
-        if self.drive is not None:
-            driver = re.sub(r"^def \w+", "def drive", source_of(self.drive))
         return Job(
             id=self.id,
             entry=self.entry,
             source=source,
             prelude=self.prelude,
             modules={f"course.given.{name}": given_source(name) for name in self.given},
-            driver=driver,
+            driver=self.driver,
             kernel=self.track == "kernel",
             cases=[(case.args, case.kwargs) for case in cases],
         )

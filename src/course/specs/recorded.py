@@ -1,0 +1,134 @@
+"""Exercises of a student edition: the public cases and what they should give, recorded; nothing that makes new ones.
+
+A spec module holds references, wrong answers and generators of hidden cases. A student edition has in its place one
+file a chapter, ``<stem>.recorded``, with what practice needs: texts, public cases, expected values, and what each
+near-miss does on them (not its source). ``course.authoring.release`` writes it, this module reads it.
+
+Layout: a magic line, the SHA-256 of the rest, then a value of :mod:`gradeworker.wire`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from course.specs.exercise import Case, Exercise, NearMiss, Tolerance
+from gradeworker import wire
+from gradeworker.answer import Outcome
+
+MAGIC = b"course exercises, recorded, 1\n"
+ENDING = ".recorded"
+FOLDER = Path(__file__).parent
+# Fields of an exercise that are data and are recorded as they are.
+PLAIN = ("id", "title", "signature", "section", "points", "core", "track", "difficulty", "minutes", "denied", "prelude",
+         "given", "argument_names", "seconds", "hints")
+
+
+@dataclass
+class Recorded:
+    """What one list of cases gave: expected values as (value, fp64 value, tolerance), outcomes by near-miss."""
+
+    cases: list[Case]
+    expected: list[tuple[Any, Any, Tolerance]]
+    outcomes: dict[str, list[Outcome]] = field(default_factory=dict)
+
+
+@dataclass
+class RecordedExercise(Exercise):
+    """An exercise that knows its public cases and no others."""
+
+    recorded: Recorded | None = None
+    driver_source: str = ""
+
+    @property
+    def driver(self) -> str:
+        return self.driver_source
+
+
+def student_edition() -> bool:
+    """Is this a student edition, which has no spec modules and cannot grade?"""
+    return any(FOLDER.glob(f"*{ENDING}"))
+
+
+def dumps(exercises: list[tuple[Exercise, Recorded]]) -> bytes:
+    """The bytes of a chapter's file."""
+    data = wire.encode([_to_plain(item, recorded) for item, recorded in exercises])
+    return MAGIC + hashlib.sha256(data).digest() + data
+
+
+def loads(data: bytes, name: str = "") -> tuple[RecordedExercise, ...]:
+    """The exercises of a chapter's file. Raises ValueError when a single bit of it is not as it was written."""
+    head, body = data[: len(MAGIC) + 32], data[len(MAGIC) + 32 :]
+    if head[: len(MAGIC)] != MAGIC or hashlib.sha256(body).digest() != head[len(MAGIC) :]:
+        raise ValueError(
+            f"{name or 'the file with the exercises'} is damaged: take it anew from the release (in a clone: "
+            f"`git checkout -- {name or 'src/course/specs'}`)"
+        )
+    return tuple(_from_plain(item) for item in wire.decode(body, allow_build=True))
+
+
+def load(stem: str) -> tuple[RecordedExercise, ...]:
+    """The exercises of a chapter of this student edition."""
+    path = FOLDER / f"{stem}{ENDING}"
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror}): take it anew from the release") from None
+    return loads(data, str(path))
+
+
+def _to_plain(item: Exercise, recorded: Recorded) -> dict:
+    return {
+        **{name: getattr(item, name) for name in PLAIN},
+        "tolerance": _tolerance(item.tolerance),
+        "mutates": sorted(item.mutates),
+        "driver": item.driver,
+        "in_model": item.in_model.__name__ if item.in_model else "",
+        "near_misses": [[near.name, near.says, near.section] for near in item.near_misses],
+        "cases": [[case.args, case.kwargs, case.label, case.tolerance and _tolerance(case.tolerance), item.bound(case)]
+                  for case in recorded.cases],
+        "expected": [[value, exact, _tolerance(tolerance)] for value, exact, tolerance in recorded.expected],
+        "outcomes": [[name, [outcome.to_bytes() for outcome in outcomes]]
+                     for name, outcomes in recorded.outcomes.items()],
+    }
+
+
+def _from_plain(plain: dict) -> RecordedExercise:
+    cases = [Case(args, kwargs, label, tolerance and Tolerance(*tolerance), bound)
+             for args, kwargs, label, tolerance, bound in plain["cases"]]
+    expected = [(value, exact, Tolerance(*tolerance)) for value, exact, tolerance in plain["expected"]]
+    outcomes = {name: [Outcome.from_bytes(data) for data in each] for name, each in plain["outcomes"]}
+    return RecordedExercise(
+        **{name: plain[name] for name in PLAIN},
+        tolerance=Tolerance(*plain["tolerance"]),
+        mutates=frozenset(plain["mutates"]),
+        reference=_not_here,
+        cases=_not_here,
+        in_model=_in_model(plain["id"], plain["in_model"]) if plain["in_model"] else None,
+        near_misses=[NearMiss(name, says, "", section) for name, says, section in plain["near_misses"]],
+        recorded=Recorded(cases, expected, outcomes),
+        driver_source=plain["driver"],
+    )
+
+
+def _tolerance(tolerance: Tolerance) -> tuple:
+    return tolerance.c, tolerance.K
+
+
+def _not_here(*args: Any, **kwargs: Any) -> Any:
+    raise ValueError("this is a student edition: it holds public cases only, and the instructor's edition grades")
+
+
+def _in_model(exercise_id: str, name: str) -> Any:
+    """How the answer is put into the model; found when it is called, since the model is loaded only then."""
+    stem, _, short = exercise_id.partition(".")
+
+    def in_model(answer: Any, checkpoint: Any) -> Any:
+        module = importlib.import_module(f"course.specs.in_model.{stem}_{short}")
+        return getattr(module, name)(answer, checkpoint)
+
+    return in_model
