@@ -324,9 +324,9 @@ def grade(arguments: argparse.Namespace) -> int:
     chosen = settings.read(arguments.settings)
     handed = identity.find(arguments.paths, identity.read_roster(arguments.roster) if arguments.roster else None)
     if arguments.report and not arguments.all_attempts:
-        handed, replaced = identity.latest(handed)
+        handed, replaced = identity.choose(handed, chosen.attempts, chosen.attempt)
         if replaced:
-            console.print(f"{len(replaced)} earlier submissions of the same student and chapter were left out")
+            console.print(f"{len(replaced)} other submissions of the same student and chapter were left out")
     if arguments.shard:
         handed = batch.shard(handed, arguments.shard)
     probe = sandbox.probe(arguments.backend)
@@ -355,7 +355,10 @@ def grade(arguments: argparse.Namespace) -> int:
             return 130
     if arguments.report:
         earlier = publish.merge([arguments.report]) if (arguments.report / "grades.json").is_file() else []
-        publish.publish(publish.together(earlier, done), arguments.report, chosen)
+        finished = batch.in_order(done, handed)
+        if chosen.attempt == "best" and not arguments.all_attempts:
+            finished = publish.best(finished, chosen)
+        publish.publish(publish.together(earlier, finished), arguments.report, chosen)
         console.print(f"{len(done)} submissions graded ({probe.label}); reports in {arguments.report}")
     failed = sum(mark.verdict == "infra" for graded in done for mark in graded.marks)
     if failed:

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import course
 from course.check import compare, feedback, gate, judge
+from course.check.cells import is_stub
 from course.check.judge import Verdict
 from course.check.progress import normalise
-from course.grade import grading
+from course.grade import audit, grading
 from course.grade import submission as submissions
 from course.grade.identity import Handed
 from course.grade.submission import Unreadable
@@ -57,6 +58,7 @@ class Graded:
     digest: str = ""
     sandbox: str = ""
     unreadable: str = ""
+    look_at: list[str] = field(default_factory=list)  # odd, not forbidden: reasons, for the instructor
     sources: dict[str, str] = field(default_factory=dict, repr=False)  # kept out of reports
 
     @property
@@ -175,6 +177,12 @@ def grade_one(
         digest=submission.digest,
         sandbox=worker.probe.label,
         sources=submission.answers,
+        look_at=[
+            f"{item.id}, {reason}"
+            for item in items
+            if item.id in submission.answers and not is_stub(submission.answers[item.id])
+            for reason in audit.look_at(item, submission.answers[item.id])
+        ],
     )
     for item in items:
         source = submission.answers.get(item.id)
@@ -233,6 +241,12 @@ def grade_all(
         pool.shutdown(wait=True, cancel_futures=True)
         for worker in made:
             worker.close()
+
+
+def in_order(graded: list[Graded], handed: list[Handed]) -> list[Graded]:
+    """What came back in any order, in the order of what was handed in."""
+    place = {str(item.path): number for number, item in enumerate(handed)}
+    return sorted(graded, key=lambda item: place.get(item.path, len(place)))
 
 
 def parse_shard(text: str) -> tuple[int, int]:

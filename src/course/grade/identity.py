@@ -47,14 +47,25 @@ def identify(path: Path, root: Path, roster: dict[str, str] | None = None) -> Ha
 
 def latest(handed: list[Handed]) -> tuple[list[Handed], list[Handed]]:
     """Of each student's submissions to a chapter the last one, and those it replaces."""
-    kept: dict[tuple[str, str], Handed] = {}
-    replaced: list[Handed] = []
+    return choose(handed)
+
+
+def choose(handed: list[Handed], attempts: int = 0, attempt: str = "latest") -> tuple[list[Handed], list[Handed]]:
+    """The submissions to grade, and those left out.
+
+    Of each student's submissions to a chapter the first ``attempts`` count (0: all): the last of them is graded, or
+    with ``attempt`` "best" every one, in the order of time.
+    """
+    by_task: dict[tuple[str, str], list[Handed]] = {}
     for item in sorted(handed, key=lambda each: (each.attempt, each.when, str(each.path))):
-        key = (item.student, item.stem or item.path.name)
-        if key in kept:
-            replaced.append(kept[key])
-        kept[key] = item
-    return sorted(kept.values(), key=lambda each: (each.student, str(each.path))), replaced
+        by_task.setdefault((item.student, item.stem or item.path.name), []).append(item)
+    kept: list[Handed] = []
+    for several in by_task.values():
+        counting = several[:attempts] if attempts else several
+        kept += counting if attempt == "best" else counting[-1:]
+    chosen = {id(item) for item in kept}
+    kept.sort(key=lambda each: (each.student, each.stem, each.attempt, each.when, str(each.path)))
+    return kept, [item for item in handed if id(item) not in chosen]
 
 
 @dataclass(frozen=True)

@@ -77,15 +77,25 @@ def _ordered(graded: list[Graded]) -> list[Graded]:
 
 def score(item: Graded, settings: Settings) -> tuple[float, float]:
     """Weighted points and possible points of a submission."""
-    got = sum(mark.points * settings.weight(mark.id) for mark in item.marks)
-    return got, sum(mark.possible * settings.weight(mark.id) for mark in item.marks)
+    return settings.score(item.marks)
+
+
+def best(graded: list[Graded], settings: Settings) -> list[Graded]:
+    """Of each student's graded attempts at a chapter the one with most points; of equals the last in the list."""
+    kept: dict[tuple[str, str], Graded] = {}
+    for item in graded:
+        key = (item.student, item.stem)
+        if key not in kept or score(item, settings)[0] >= score(kept[key], settings)[0]:
+            kept[key] = item
+    return list(kept.values())
 
 
 def _shown(mark: Mark, settings: Settings) -> str:
     """What the student reads about a mark."""
-    if settings.show == "full" and mark.details:
+    show = settings.showing()
+    if show == "full" and mark.details:
         return mark.details
-    return mark.says if settings.show == "mistake" or mark.verdict == "pass" else ""
+    return mark.says if show != "verdict" or mark.verdict == "pass" else ""
 
 
 def _report(item: Graded, settings: Settings) -> dict:
@@ -100,6 +110,7 @@ def _report(item: Graded, settings: Settings) -> dict:
         "warnings": item.warnings,
         "digest": item.digest,
         "sandbox": item.sandbox,
+        "look_at": item.look_at,
         "exercises": [
             {
                 "id": mark.id,
@@ -133,7 +144,7 @@ def gradescope(items: list[Graded], settings: Settings) -> dict:
                     }
                 )
     return {
-        "score": sum(test["score"] for test in tests),
+        "score": sum(score(item, settings)[0] for item in items),
         "tests": tests,
         "output": "; ".join(sorted({item.sandbox for item in items})),
     }
@@ -155,7 +166,7 @@ def feedback_page(student: str, items: list[Graded], settings: Settings) -> str:
                 continue
             good = mark.verdict == "pass"
             text = html.escape(_shown(mark, settings))
-            if settings.show == "full" and mark.details:
+            if settings.showing() == "full" and mark.details:
                 text = f"<pre>{text}</pre>"
             if not good and mark.section:
                 text += f"<br><small>reread {html.escape(mark.section)}</small>"
@@ -193,11 +204,18 @@ def overview_page(graded: list[Graded], settings: Settings) -> str:
         "".join(f"<li>{html.escape(name)}: {html.escape(', '.join(who))}</li>" for name, who in pairs)
         or "<li>none</li>"
     )
+    odd = [(item, reason) for item in _ordered(graded) for reason in item.look_at]
+    looks = (
+        "".join(f"<li>{html.escape(item.student)}: {html.escape(reason)}</li>" for item, reason in odd)
+        or "<li>none</li>"
+    )
     body = (
         f"<p>{len(graded)} submissions, {len(_by_student(graded))} students.</p>"
         "<table><tr><th>exercise<th class=n>passed<th>verdicts and mistakes by name</tr>" + "".join(rows) + "</table>"
         "<h2>Identical after renaming and reformatting</h2><p><small>A hint to look, never a verdict: short tasks have "
         f"few right answers.</small></p><ul>{alike}</ul>"
+        "<h2>Look at this</h2><p><small>Odd, not forbidden; no point depends on it. Ask the student what the line does."
+        f"</small></p><ul>{looks}</ul>"
     )
     return _PAGE.format(title="The class at a glance", body=body)
 
@@ -211,7 +229,7 @@ def similar(graded: list[Graded], least: int = 40) -> list[tuple[str, list[str]]
         for name, source in item.sources.items():
             try:
                 tree = ast.parse(source)
-            except (SyntaxError, ValueError, RecursionError):
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
                 continue
             shape = " ".join(type(node).__name__ for node in ast.walk(tree) if not isinstance(node, ast.Load))
             if shape.count(" ") >= least:
@@ -220,10 +238,11 @@ def similar(graded: list[Graded], least: int = 40) -> list[tuple[str, list[str]]
 
 
 def grades_csv(graded: list[Graded], settings: Settings) -> str:
-    rows = [("student", "chapter", "points", "possible", "unreadable", "file")]
+    rows = [("student", "chapter", "points", "possible", "unreadable", "look_at", "file")]
     for item in _ordered(graded):
         got, possible = score(item, settings)
-        rows.append((item.student, item.stem, f"{got:g}", f"{possible:g}", item.unreadable, Path(item.path).name))
+        rows.append((item.student, item.stem, f"{got:g}", f"{possible:g}", item.unreadable, "; ".join(item.look_at),
+                     Path(item.path).name))
     return _csv(rows)
 
 

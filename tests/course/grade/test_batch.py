@@ -1,6 +1,7 @@
 """Batches: whose is whose, what is kept, what is shown, and what a killed run loses (nothing)."""
 
 import csv
+import datetime
 import io
 import json
 import os
@@ -22,6 +23,7 @@ from course.specs import exercise
 
 SOURCES = solution_sources()
 RMS = exercise("transformer_block.rms_norm")
+ODD = SOURCES[RMS.id] + f"\nTABLE = {list(range(60))}\n"
 
 
 def notebook(path: Path, changes=None):
@@ -86,8 +88,15 @@ def test_shards_share_out_everything_once():
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("[grading]\nwieghts = {}", "wieghts"), ("[grading]\nleave_out = ['x.y']", "x.y"), ("[grading", "course.toml"),
-     ("[grading]\nshow = 'all'", "show is one of"), ("[grading]\ncount = 'most'", "core")],
+    [("[grading]\nwieghts = {}", "line 2: .*wieghts"), ("[grading]\n\nleave_out = [\n'x.y']", "line 4: .*x.y"),
+     ("[grading", "course.toml"), ("[grading]\nshow = 'all'", "line 2: show is one of"),
+     ("[grading]\ncount = 'most'", "core, bonus"), ("[grading]\nattempts = -1", "line 2: attempts is a whole number"),
+     ("[grading]\nattempt = 'first'", "latest, best"), ("[grading]\nbonus_cap = true", "line 2: bonus_cap is a number"),
+     ("[grading]\nweights = 3", "line 2: weights is a table"), ("[grades]\n", "line 1: .*no grades"),
+     ("[grading]\n[grading.weights]\n'kv_cache.KVCache' = 'two'", "line 3: the weight of"),
+     ("[grading]\n[grading.weights]\n'kv_cache.KVCache' = nan", "line 3: the weight of"),
+     ("[grading]\nshow_later = 'full'", "belong together"), ("grading = 1", "line 1"),
+     ("[grading]\nshow_later = 'full'\nshow_later_from = 'May'", "line 3: show_later_from is a date")],
 )
 def test_settings_with_a_mistake_say_which(tmp_path, text, words):
     path = tmp_path / "course.toml"
@@ -107,12 +116,74 @@ def test_settings_decide_what_counts(tmp_path):
     assert publish.score(item, chosen) == (5.0, 5.0)
 
 
+def test_the_template_of_a_class_holds_the_defaults(tmp_path):
+    text = (Path(settings.__file__).parent / "class_template" / "course.toml").read_text(encoding="utf-8")
+    (tmp_path / "course.toml").write_text(text, encoding="utf-8")
+    assert settings.read(tmp_path / "course.toml") == settings.Settings()
+    (tmp_path / "course.toml").write_text(text.replace("# show_later", "show_later"), encoding="utf-8")
+    assert settings.read(tmp_path / "course.toml").show_later == "full"
+
+
+@pytest.mark.parametrize(("extra", "points"), [(0, 2.0), (1, 2.4), (3, 2.4)])
+def test_a_bonus_is_capped_by_the_core_points(extra, points):
+    chosen = settings.Settings(count="bonus", bonus_cap=0.2)
+    marks = [Mark(RMS.id, "pass", 2, 2), Mark("transformer_block.swiglu", "x", extra, 3)]
+    assert RMS.core
+    assert not exercise("transformer_block.swiglu").core
+    assert chosen.score(marks) == (pytest.approx(points), 2.0)
+
+
+def test_more_is_shown_from_a_date_on():
+    day = settings.Settings(show="verdict", show_later="full", show_later_from=datetime.date(2027, 1, 15))
+    assert day.showing(datetime.datetime(2027, 1, 14, 23, 59)) == "verdict"
+    assert day.showing(datetime.datetime(2027, 1, 15)) == "full"
+    assert settings.Settings().showing() == "mistake"
+    zoned = settings.read_text("[grading]\nshow_later = 'full'\nshow_later_from = 2027-01-15T08:00:00Z")
+    assert zoned.showing(datetime.datetime(2027, 1, 15, 8, 0, tzinfo=datetime.UTC)) == "full"
+    assert zoned.showing(datetime.datetime(2027, 1, 15, 9, 30,
+                                           tzinfo=datetime.timezone(datetime.timedelta(hours=2)))) == "mistake"
+
+
+def test_what_is_shown_is_what_was_chosen():
+    mark = Mark(RMS.id, "wrong", 0, 2, "it centres", "", "it centres. Do not.", "the inputs were 1, 2")
+    item = Graded("a", "a", "transformer_block", [mark])
+    pages = {show: publish.feedback_page("a", [item], settings.Settings(show=show)) for show in settings.SHOW}
+    assert "it centres" not in pages["verdict"]
+    assert "it centres" in pages["mistake"]
+    assert "the inputs were" in pages["full"]
+    assert "the inputs were" not in pages["mistake"]
+
+
+@pytest.mark.parametrize(
+    ("attempts", "attempt", "graded"), [(0, "latest", [3]), (2, "latest", [2]), (2, "best", [1, 2]),
+                                        (0, "best", [1, 2, 3]), (9, "latest", [3])])
+def test_which_attempts_are_graded(attempts, attempt, graded):
+    handed = [identity.Handed("a", Path(f"{n}.ipynb"), "kv_cache", n) for n in (3, 1, 2)]
+    kept, left = identity.choose(handed, attempts, attempt)
+    assert [item.attempt for item in kept] == graded
+    assert len(kept) + len(left) == 3
+
+
+def test_the_best_attempt_counts_when_the_class_says_so(tmp_path):
+    for number, change in ((1, RMS.near_misses[0].source), (2, SOURCES[RMS.id]), (3, "def rms_norm(: no")):
+        name = f"anna_1_2_03_transformer_block{'' if number == 1 else f'-{number - 1}'}.ipynb"
+        notebook(tmp_path / "in" / name, {RMS.id: change})
+    toml = tmp_path / "course.toml"
+    expected = {("latest", 0): False, ("best", 0): True, ("latest", 2): True, ("latest", 1): False}
+    for (attempt, attempts), full in expected.items():
+        toml.write_text(f"[grading]\nattempt = '{attempt}'\nattempts = {attempts}\n")
+        out = tmp_path / "out"
+        assert main(["grade", str(tmp_path / "in"), "--report", str(out), "--settings", str(toml)]) == 0
+        (row,) = rows(out / "grades.csv")
+        assert (row["points"] == row["possible"]) is full, (attempt, attempts)
+
+
 @pytest.fixture(scope="module")
 def graded_class(tmp_path_factory):
     """A class of four, graded once by the command."""
     folder = tmp_path_factory.mktemp("class")
     hand_in = folder / "in"
-    notebook(hand_in / "anna" / "03_transformer_block.ipynb")
+    notebook(hand_in / "anna" / "03_transformer_block.ipynb", {RMS.id: ODD})
     notebook(hand_in / "ben" / "03_transformer_block.ipynb", {RMS.id: RMS.near_misses[0].source})
     notebook(hand_in / "=cmd|evil" / "03_transformer_block.ipynb", {RMS.id: "import os"})
     (hand_in / "dora").mkdir()
@@ -142,6 +213,17 @@ def test_feedback_names_the_mistake_and_hides_the_inputs(graded_class):
     assert "float32 [" not in page
     report = json.loads((graded_class / "out" / "students" / "ben" / "report.json").read_text(encoding="utf-8"))
     assert "float32 [" not in json.dumps(report)
+
+
+def test_what_is_odd_is_for_the_instructor_to_look_at_and_costs_nothing(graded_class):
+    out = graded_class / "out"
+    grades = {row["student"]: row for row in rows(out / "grades.csv")}
+    assert "a literal of 60 entries" in grades["anna"]["look_at"]
+    assert grades["ben"]["look_at"] == ""
+    assert "a literal of 60 entries" in (out / "overview.html").read_text(encoding="utf-8")
+    report = json.loads((out / "students" / "anna" / "report.json").read_text(encoding="utf-8"))
+    assert report[0]["look_at"]
+    assert "60 entries" not in (out / "students" / "anna" / "feedback.html").read_text(encoding="utf-8")
 
 
 def test_machines_can_read_it(graded_class):
