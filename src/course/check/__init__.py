@@ -16,10 +16,17 @@ cells.watch()
 
 
 class CheckFailed(Exception):
-    """An answer is not yet right; the message is the feedback, and the traceback is left out."""
+    """An answer is not yet right; the message is the feedback, and the traceback is left out.
+
+    ``shown``: the feedback stands above already, drawn; then one line of it is enough.
+    """
+
+    def __init__(self, message: str, shown: bool = False):
+        super().__init__(message)
+        self.shown = shown
 
     def _render_traceback_(self) -> list[str]:
-        return str(self).splitlines()
+        return str(self).splitlines()[: 1 if self.shown else None]
 
 
 def check(exercise_id: str) -> None:
@@ -40,8 +47,8 @@ def check(exercise_id: str) -> None:
     if verdict.passed:
         print(feedback.passed_line(exercise_id))
         return
-    _display_html(feedback.rich(verdict))
-    raise CheckFailed(feedback.text(verdict))
+    text = feedback.text(verdict)
+    raise CheckFailed(text, shown=_draw(feedback.rich(verdict), text))
 
 
 def status():
@@ -130,11 +137,14 @@ def _source(item) -> str:
     return source
 
 
-def _display_html(markup: str) -> None:
+def _draw(markup: str, text: str) -> bool:
+    """Show feedback in a notebook, as HTML with a text for what cannot draw it; False where there is no notebook."""
     try:
         from IPython import get_ipython
-        from IPython.display import HTML, display
+        from IPython.display import display
     except ImportError:
-        return
-    if get_ipython() is not None:
-        display(HTML(markup))
+        return False
+    if not hasattr(get_ipython(), "kernel"):
+        return False
+    display({"text/html": markup, "text/plain": text}, raw=True)
+    return True

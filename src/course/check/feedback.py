@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import html
 import math
+import os
 import re
+from urllib.parse import quote
 
 import torch
 
@@ -207,11 +209,31 @@ def text(verdict: Verdict, width: int = 10) -> str:
 
 _STYLE = """
 .cf{font:14px/1.5 system-ui,sans-serif;border-left:4px solid #c2410c;padding:.6em 1em;margin:.3em 0;
-background:color-mix(in srgb,#c2410c 7%,transparent);border-radius:4px;max-width:60rem}
-.cf b{font-weight:600}.cf dl{display:grid;grid-template-columns:max-content 1fr;gap:.25em 1em;margin:.5em 0 0}
-.cf dt{opacity:.7}.cf dd{margin:0;overflow-wrap:anywhere}.cf code{font-size:13px}
-.cf .mistake{font-weight:600}
+background:color-mix(in srgb,#c2410c 7%,transparent);border-radius:4px;max-width:60rem;overflow-wrap:anywhere}
+.cf b{font-weight:600}.cf code{font-size:13px}.cf a{color:inherit;text-decoration:underline}
+.cf dl{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:.25em 1em;margin:.5em 0 0}
+.cf dt,.cf dd{float:none;width:auto;margin:0;padding:0}.cf dd{white-space:pre-wrap}
+.cf dt,.cf .hint{font-weight:400;color:color-mix(in srgb,currentColor 80%,transparent)}
+.cf dt{white-space:nowrap}.cf .hint{margin-top:.5em}.cf .mistake{font-weight:600}
+@media (max-width:480px){.cf dl{grid-template-columns:minmax(0,1fr)}.cf dd{margin-bottom:.3em}}
 """
+
+
+def section_link(section: str) -> str | None:
+    """Address of a section in the built book, relative to the working directory; None when no book is built.
+
+    JupyterLab opens such a link itself, if the book lies below the folder that it serves.
+    """
+    from course import paths
+
+    page, _, anchor = section.partition("#")
+    try:
+        built = paths.root() / "_build" / "html" / page
+        if not built.is_file():
+            return None
+        return f"{quote(os.path.relpath(built).replace(os.sep, '/'))}#{quote(anchor)}"
+    except (FileNotFoundError, ValueError):  # no course folder; another drive
+        return None
 
 
 def rich(verdict: Verdict) -> str:
@@ -226,10 +248,11 @@ def rich(verdict: Verdict) -> str:
         if label in code:
             shown = f"<code>{shown}</code>"
         elif label == "reread":
-            shown = f"<code>book/{shown}</code>"
+            link = section_link(content)
+            shown = f'<a href="{html.escape(link)}">{shown}</a>' if link else f"{shown} (of the book: make book)"
         elif label == "looks like":
             shown = f'<span class="mistake">{shown}</span>'
         parts.append(f"<dt>{html.escape(label)}</dt><dd>{shown}</dd>")
-    hint = f'<div style="margin-top:.5em;opacity:.7">Stuck? <code>hint("{verdict.exercise.id}")</code></div>'
+    hint = f'<div class="hint">Stuck? <code>hint("{verdict.exercise.id}")</code></div>'
     return (f"<style>{_STYLE}</style><div class='cf'><b>{html.escape(verdict.exercise.id)}</b>: "
             f"{html.escape(head)}<dl>{''.join(parts)}</dl>{hint}</div>")
