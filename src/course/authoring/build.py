@@ -10,7 +10,7 @@ A solution file is a jupytext percent script. Its cells:
 ``course build`` puts the import cell in front, a line of facts below each task's heading, a check cell below every
 answer (and a try-in-model cell where the exercise has one), the cell that shows progress at the end, and writes
 
-    exercises/NN_topic.ipynb    solutions cut out, pristine
+    exercises/NN_topic.ipynb    solutions cut out, pristine, without outputs
     solutions/NN_topic.ipynb    complete and executed; only check cells keep their output
     exercises/manifest.json     which cells count for how much, and the digests of the stubs
 
@@ -67,7 +67,7 @@ def build(root: Path | None = None, out: Path | None = None, execute: bool = Tru
         if execute:
             run(solved, source.parent)
         settle(solved, stem)
-        settle(released, stem)
+        settle(released, stem, outputs=False)
         name = f"{source.stem}.ipynb"
         products[Path("solutions", name)] = to_bytes(solved)
         products[Path("exercises", name)] = to_bytes(released)
@@ -228,13 +228,16 @@ def run(notebook: NotebookNode, folder: Path) -> None:
         raise AuthoringError(f"{cell}: a cell fails: {error.ename}: {error.evalue}\n{error.traceback}") from None
 
 
-def settle(notebook: NotebookNode, stem: str) -> None:
-    """Keep the one constant output of check cells; drop all that differs from run to run."""
+def settle(notebook: NotebookNode, stem: str, outputs: bool = True) -> None:
+    """Keep the one constant output of check cells; drop all that differs from run to run.
+
+    ``outputs`` False drops that too: an exercise nobody has begun must not say that all checks pass.
+    """
     for cell in notebook.cells:
         if cell.cell_type != "code":
             continue
         cell.metadata.pop("execution", None)
-        if cell.metadata["course"]["role"] == "check":
+        if outputs and cell.metadata["course"]["role"] == "check":
             text = passed_line(cell.metadata["course"]["key"]) + "\n"
             printed = "".join(output.get("text", "") for output in cell.outputs)
             if cell.outputs and printed != text:

@@ -46,13 +46,14 @@ def test_every_exercise_has_one_answer_cell_and_one_check_cell_below():
             assert cells[i + 1]["metadata"]["nbgrader"]["points"] == item.points
 
 
-def test_only_check_cells_keep_outputs():
+def test_only_check_cells_of_solutions_keep_outputs():
     for folder in ("exercises", "solutions"):
         for notebook in notebooks(folder):
             nbformat.validate(nbformat.from_dict(notebook))
             for cell in notebook["cells"]:
                 if cell["cell_type"] == "code":
-                    assert bool(cell["outputs"]) == (cell["metadata"]["course"]["role"] == "check")
+                    kept = folder == "solutions" and cell["metadata"]["course"]["role"] == "check"
+                    assert bool(cell["outputs"]) == kept
 
 
 def test_nbgrader_metadata_is_pure_and_ids_agree():
