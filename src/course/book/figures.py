@@ -446,7 +446,8 @@ class Table:
         if not self.caption:
             return body + "\n"
         name = f":name: {self.name}\n" if self.name else ""
-        return f"````{{table}} {self.caption}\n{name}\n{body}\n````\n"
+        # A fence of colons, since one of backticks may hold none in its first line, and captions hold code.
+        return f"::::{{table}} {self.caption}\n{name}\n{body}\n::::\n"
 
     def _repr_mimebundle_(self, include=None, exclude=None):
         cells = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in self.rows)

@@ -151,7 +151,7 @@ def test_bars_are_in_proportion():
 
 def test_table_is_numbered_with_a_caption_and_escapes_bars():
     made = table([("a|b", 1)], head=["x", "y"], caption="C", name="tab-a").markdown()
-    assert made.startswith("````{table} C\n:name: tab-a")
+    assert made.startswith("::::{table} C\n:name: tab-a")  # not backticks: they could not stand before `code`
     assert "a\\|b" in made
     with pytest.raises(ValueError, match="has 1 cells, the head has 2"):
         table([("a",)], head=["x", "y"])
