@@ -78,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--report", type=Path, help="write reports here; run again to resume or to add submissions")
     command.add_argument("--settings", type=Path, help="course.toml: what counts, and what students are shown")
     command.add_argument("--roster", type=Path, help="CSV file with the columns match,student")
+    command.add_argument("--student", help="all of it is this student's, whatever files and folders are called")
     command.add_argument("--workers", type=int, default=0, help="answers at a time (default: one for each core)")
     command.add_argument("--shard", help="grade only part i of n: i/n")
     command.add_argument("--rerun", action="append", default=[], metavar="ID", help="grade this exercise again")
@@ -312,6 +313,7 @@ def new_class(arguments: argparse.Namespace) -> int:
 
 def grade(arguments: argparse.Namespace) -> int:
     """Grade and report. Exit status 0: graded (whatever the points); 1: something must be run again (infra)."""
+    import dataclasses
     import os
 
     from rich.console import Console
@@ -323,6 +325,8 @@ def grade(arguments: argparse.Namespace) -> int:
     console = Console()
     chosen = settings.read(arguments.settings)
     handed = identity.find(arguments.paths, identity.read_roster(arguments.roster) if arguments.roster else None)
+    if arguments.student:
+        handed = [dataclasses.replace(item, student=arguments.student) for item in handed]
     if arguments.report and not arguments.all_attempts:
         handed, replaced = identity.choose(handed, chosen.attempts, chosen.attempt)
         if replaced:

@@ -15,6 +15,8 @@ FILES = {
     "roster.csv": "roster.csv",
     "README.md": "README.md",
     "gitignore.txt": ".gitignore",
+    "gradescope/setup.sh": "gradescope/setup.sh",
+    "gradescope/run_autograder": "gradescope/run_autograder",
 }
 MOST_SHARDS = 256  # jobs of one GitHub matrix
 
@@ -42,12 +44,14 @@ def new_class(folder: Path, course: str | None = None, ref: str | None = None, s
     }
     written = []
     for name, target in FILES.items():
-        text = resources.files("course.grade").joinpath("class_template", name).read_text(encoding="utf-8")
+        text = resources.files("course.grade").joinpath("class_template", *name.split("/")).read_text(encoding="utf-8")
         for mark, value in values.items():
             text = text.replace(mark, value)
         path = folder / target
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", newline="\n")
+        if text.startswith("#!"):
+            path.chmod(0o755)
         written.append(path)
     return written
 

@@ -202,3 +202,48 @@ def test_shards_of_a_roster_share_out_everything_once():
     assert sorted(row.match for part in parts for row in part) == sorted(row.match for row in rows)
     with pytest.raises(ValueError, match="JOB_COMPLETION_INDEX"):
         collect.part_of(rows, "0")
+
+
+def gradescope(repository, root, notebooks):
+    """Run the autograder of a class on a submission, as Gradescope would; its results.json, None without one."""
+    (root / "source").mkdir(parents=True)
+    (root / "submission").mkdir()
+    shutil.copy(repository / "course.toml", root / "source" / "course.toml")
+    (root / "source" / "secret").write_text("a secret of the class")
+    for name, sources in notebooks.items():
+        (root / "submission" / name).write_text(completed(sources), encoding="utf-8")
+    command = root / "course"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m course.cli "$@"\n')
+    command.chmod(0o755)
+    environment = {**os.environ, "AUTOGRADER_ROOT": str(root), "COURSE_COMMAND": str(command),
+                   "COURSE_ROOT": str(paths.root())}
+    script = repository / "gradescope" / "run_autograder"
+    subprocess.run([script], env=environment, check=False, timeout=300, stdout=subprocess.DEVNULL)
+    results = root / "results" / "results.json"
+    return json.loads(results.read_text(encoding="utf-8")) if results.is_file() else None
+
+
+def test_gradescope_gets_a_result_for_every_exercise(repository, tmp_path):
+    wrong = {RMS.id: RMS.near_misses[0].source}
+    found = gradescope(repository, tmp_path, {f"jane doe {NAME}": wrong})
+    assert found["score"] == sum(item.points for item in exercises(RMS.stem)) - RMS.points
+    (lost,) = [test for test in found["tests"] if test["status"] == "failed"]
+    assert lost["name"] == RMS.id
+    assert RMS.near_misses[0].name in lost["output"]
+
+
+def test_gradescope_says_what_to_hand_in_when_there_is_no_notebook(repository, tmp_path):
+    found = gradescope(repository, tmp_path, {})
+    assert found["score"] == 0
+    assert "notebook" in found["output"]
+
+
+def test_gradescope_gets_no_zero_when_the_grader_fails(repository, tmp_path):
+    (tmp_path / "source").mkdir()
+    (tmp_path / "submission").mkdir()
+    (tmp_path / "submission" / NAME).write_text(completed({}), encoding="utf-8")
+    script = repository / "gradescope" / "run_autograder"
+    done = subprocess.run([script], env={**os.environ, "AUTOGRADER_ROOT": str(tmp_path), "COURSE_COMMAND": "false"},
+                          check=False)
+    assert done.returncode
+    assert not (tmp_path / "results" / "results.json").exists()
