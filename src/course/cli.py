@@ -89,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("folders", type=Path, nargs="+")
     command.add_argument("--report", type=Path, required=True)
     command.add_argument("--settings", type=Path)
+    command.add_argument("--roster", type=Path, help="its other columns (ID, Email address ...) go into the gradebooks")
     return parser
 
 
@@ -324,7 +325,8 @@ def grade(arguments: argparse.Namespace) -> int:
 
     console = Console()
     chosen = settings.read(arguments.settings)
-    handed = identity.find(arguments.paths, identity.read_roster(arguments.roster) if arguments.roster else None)
+    enrolled = identity.roster_rows(arguments.roster) if arguments.roster else []
+    handed = identity.find(arguments.paths, {row.match: row.student for row in enrolled})
     if arguments.student:
         handed = [dataclasses.replace(item, student=arguments.student) for item in handed]
     if arguments.report and not arguments.all_attempts:
@@ -362,7 +364,8 @@ def grade(arguments: argparse.Namespace) -> int:
         finished = batch.in_order(done, handed)
         if chosen.attempt == "best" and not arguments.all_attempts:
             finished = publish.best(finished, chosen)
-        publish.publish(publish.together(earlier, finished), arguments.report, chosen)
+        people = {row.student: row.columns for row in enrolled}
+        publish.publish(publish.together(earlier, finished), arguments.report, chosen, people)
         console.print(f"{len(done)} submissions graded ({probe.label}); reports in {arguments.report}")
     failed = sum(mark.verdict == "infra" for graded in done for mark in graded.marks)
     if failed:
@@ -371,10 +374,12 @@ def grade(arguments: argparse.Namespace) -> int:
 
 
 def merge(arguments: argparse.Namespace) -> int:
-    from course.grade import publish, settings
+    from course.grade import identity, publish, settings
 
     graded = publish.merge(arguments.folders)
-    publish.publish(graded, arguments.report, settings.read(arguments.settings))
+    enrolled = identity.roster_rows(arguments.roster) if arguments.roster else []
+    people = {row.student: row.columns for row in enrolled}
+    publish.publish(graded, arguments.report, settings.read(arguments.settings), people)
     print(f"{len(graded)} submissions of {len(arguments.folders)} shards; reports in {arguments.report}")
     return 0
 

@@ -59,6 +59,7 @@ class Graded:
     sandbox: str = ""
     unreadable: str = ""
     look_at: list[str] = field(default_factory=list)  # odd, not forbidden: reasons, for the instructor
+    lms_id: str = ""
     sources: dict[str, str] = field(default_factory=dict, repr=False)  # kept out of reports
 
     @property
@@ -167,7 +168,8 @@ def grade_one(
         items = list(all_exercises(handed.stem)) if handed.stem else []
         unreadable = [mark_of(Verdict("unreadable", item, note=str(error))) for item in items]
         return Graded(
-            handed.student, str(handed.path), handed.stem, unreadable, unreadable=str(error), sandbox=worker.probe.label
+            handed.student, str(handed.path), handed.stem, unreadable,
+            unreadable=str(error), sandbox=worker.probe.label, lms_id=handed.lms_id,
         )
     graded = Graded(
         handed.student,
@@ -176,6 +178,7 @@ def grade_one(
         warnings=submission.warnings,
         digest=submission.digest,
         sandbox=worker.probe.label,
+        lms_id=handed.lms_id,
         sources=submission.answers,
         look_at=[
             f"{item.id}, {reason}"

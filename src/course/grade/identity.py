@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import hashlib
 import re
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from course.specs import CHAPTERS
@@ -25,24 +27,25 @@ class Handed:
     stem: str  # of the chapter; "" when the name does not tell
     attempt: int = 0
     when: float = 0.0
+    lms_id: str = ""  # the number that Canvas or Moodle put into the name
 
 
 def identify(path: Path, root: Path, roster: dict[str, str] | None = None) -> Handed:
     """Student, chapter and attempt of a notebook found below ``root``."""
     stem = next((stem for stem in CHAPTERS if stem in path.name), "")
-    attempt = 0
+    attempt, lms_id = 0, ""
     canvas, moodle = CANVAS.match(path.name), MOODLE.match(path.name) or MOODLE.match(path.parent.name)
     if moodle:
-        student = moodle["who"]
+        student, lms_id = moodle["who"], moodle["id"]
     elif canvas:
-        student, attempt = canvas["who"], int(canvas["attempt"] or 0)
+        student, lms_id, attempt = canvas["who"], canvas["id"], int(canvas["attempt"] or 0)
     else:
         folders = path.relative_to(root).parts[:-1] if root in path.parents else ()
         bare = re.sub(rf"_?(?:\d\d_)?{stem}", "", path.stem).strip("_- ") if stem else path.stem
         student = folders[0] if folders else bare or path.resolve().parent.name
     student = _enrolled(path, root, roster or {}) or student
     when = path.lstat().st_mtime if path.exists() or path.is_symlink() else 0.0
-    return Handed(student, path, stem, attempt, when)
+    return Handed(student, path, stem, attempt, when, lms_id)
 
 
 def latest(handed: list[Handed]) -> tuple[list[Handed], list[Handed]]:
@@ -75,11 +78,13 @@ class Enrolled:
     match: str
     student: str
     repository: str = ""
+    columns: dict[str, str] = field(default_factory=dict, hash=False)  # all others, by name: for a gradebook
 
 
 def roster_rows(path: Path) -> list[Enrolled]:
     """The rows of a roster: a CSV file with the columns ``match`` and ``student``, and if need be ``repository``.
 
+    Other columns (``ID``, ``SIS Login ID``, ``Email address``) are handed on to the gradebook that asks for them.
     ``match`` is the name of the student's folder, the login in front of a file's name, or another part of the path.
     Raises ValueError that names the row for any other file, and for a student or a match that comes twice.
     """
@@ -93,7 +98,8 @@ def roster_rows(path: Path) -> list[Enrolled]:
                          "match,student,repository), with a line for each student below it")
     found, seen = [], set()
     for number, row in enumerate(rows, start=2):
-        one = Enrolled(*((row.get(key) or "").strip() for key in ("match", "student", "repository")))
+        named = {key: (row.pop(key, None) or "").strip() for key in ("match", "student", "repository")}
+        one = Enrolled(**named, columns={key: value.strip() for key, value in row.items() if key and value})
         if not one.match and not one.student:
             continue
         if not one.match or not one.student:
@@ -145,4 +151,17 @@ def find(paths: list[Path], roster: dict[str, str] | None = None) -> list[Handed
             raise ValueError(f"{path}: there is no such file or folder")
     if not found:
         raise ValueError(f"no notebooks in {', '.join(map(str, paths))}")
-    return found
+    return _told_apart(found)
+
+
+def _told_apart(handed: list[Handed]) -> list[Handed]:
+    """Two people of one name, told by their numbers: the number joins the name, so that neither loses a grade."""
+    numbers: dict[str, set[str]] = defaultdict(set)
+    for item in handed:
+        if item.lms_id:
+            numbers[item.student].add(item.lms_id)
+    return [
+        dataclasses.replace(item, student=f"{item.student} ({item.lms_id})")
+        if item.lms_id and len(numbers[item.student]) > 1 else item
+        for item in handed
+    ]

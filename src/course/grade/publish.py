@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 from course.grade.batch import Graded, Mark
 from course.grade.identity import safe
 from course.grade.settings import Settings
-from course.specs import exercise
+from course.specs import exercise, file_stem
 
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{title}</title><style>
@@ -28,8 +28,16 @@ font-size:.85rem;background:#8881;padding:.6rem}}small{{opacity:.75}}@media(pref
 """
 
 
-def publish(graded: list[Graded], out: Path, settings: Settings) -> None:
-    """Write all reports below ``out``. Each file is written whole or not at all."""
+CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
+MOODLE = ("Full name", "Identifier", "Email address", "ID number")
+
+
+def publish(graded: list[Graded], out: Path, settings: Settings, people: dict[str, dict] | None = None) -> None:
+    """Write all reports below ``out``. Each file is written whole or not at all.
+
+    people: by student, what a roster says of them besides their name (see :func:`gradebook_csv`).
+    """
+    people = people or {}
     for student, items in sorted(_by_student(graded).items()):
         folder = out / "students" / safe(student)
         _write(folder / "report.json", _json([_report(item, settings) for item in items]))
@@ -37,8 +45,8 @@ def publish(graded: list[Graded], out: Path, settings: Settings) -> None:
         _write(folder / "results.json", _json(gradescope(items, settings)))
     _write(out / "grades.csv", grades_csv(graded, settings))
     _write(out / "exercises.csv", exercises_csv(graded, settings))
-    _write(out / "canvas.csv", lms_csv(graded, settings, ("Student", "Assignment", "Score")))
-    _write(out / "moodle.csv", lms_csv(graded, settings, ("Full name", "Assignment", "Grade")))
+    _write(out / "canvas.csv", gradebook_csv(graded, settings, CANVAS, people, possible_row=True))
+    _write(out / "moodle.csv", gradebook_csv(graded, settings, MOODLE, people))
     _write(out / "junit.xml", junit(graded))
     _write(out / "overview.html", overview_page(graded, settings))
     _write(out / "grades.json", _json([dataclasses.asdict(item) | {"sources": {}} for item in _ordered(graded)]))
@@ -155,7 +163,7 @@ def feedback_page(student: str, items: list[Graded], settings: Settings) -> str:
     parts = []
     for item in items:
         got, possible = score(item, settings)
-        parts.append(f"<h2>{html.escape(item.stem or Path(item.path).name)}: {got:g} of {possible:g} points</h2>")
+        parts.append(f"<h2>{html.escape(_chapter(item))}: {got:g} of {possible:g} points</h2>")
         if item.unreadable:
             parts.append(f"<p class=not>This file could not be read: {html.escape(item.unreadable)}</p>")
         for warning in item.warnings:
@@ -169,7 +177,7 @@ def feedback_page(student: str, items: list[Graded], settings: Settings) -> str:
             if settings.showing() == "full" and mark.details:
                 text = f"<pre>{text}</pre>"
             if not good and mark.section:
-                text += f"<br><small>reread {html.escape(mark.section)}</small>"
+                text += f"<br><small>reread {html.escape(_place(mark.section))}</small>"
             rows.append(
                 f"<tr><td>{html.escape(exercise(mark.id).title)}<br><small>{html.escape(mark.id)}</small></td>"
                 f"<td class={'pass' if good else 'not'}>{mark.verdict}</td>"
@@ -181,6 +189,15 @@ def feedback_page(student: str, items: list[Graded], settings: Settings) -> str:
         )
         parts.append(f"<p><small>answers ran in: {html.escape(item.sandbox)}</small></p>")
     return _PAGE.format(title=f"Feedback for {html.escape(student)}", body="".join(parts))
+
+
+def _chapter(item: Graded) -> str:
+    return file_stem(item.stem).replace("_", " ") if item.stem else Path(item.path).name
+
+
+def _place(section: str) -> str:
+    """A section of the book in words: ``04_kv_cache.html#the-race`` is "04 kv cache, the race"."""
+    return section.replace(".html#", ", ").removesuffix(".html").replace("_", " ").replace("-", " ")
 
 
 def overview_page(graded: list[Graded], settings: Settings) -> str:
@@ -264,12 +281,32 @@ def exercises_csv(graded: list[Graded], settings: Settings) -> str:
     return _csv(rows)
 
 
-def lms_csv(graded: list[Graded], settings: Settings, head: tuple[str, str, str]) -> str:
-    """Name, assignment, score: what Canvas and Moodle import."""
-    rows = [head]
-    for item in _ordered(graded):
-        rows.append((item.student, item.stem or Path(item.path).name, f"{score(item, settings)[0]:g}"))
+def gradebook_csv(graded: list[Graded], settings: Settings, columns: tuple[str, ...], people: dict[str, dict],
+                  possible_row: bool = False) -> str:
+    """What a learning platform imports: a row for each student, a column for each chapter, named as its notebook.
+
+    columns: the platform's own, to tell students by; the first holds the name, ``ID`` and ``Identifier`` the number
+    that the platform put into a file's name, unless ``people`` (columns of the roster, by student) knows better. A
+    chapter that was not handed in, or that the grader itself failed on, is left empty: nobody gets a zero unasked.
+    """
+    stems = sorted({item.stem for item in graded if item.stem}, key=file_stem)
+    rows = [(*columns, *(file_stem(stem) for stem in stems))]
+    if possible_row:
+        most = {item.stem: score(item, settings)[1] for item in graded}
+        rows.append(("Points Possible", *[""] * (len(columns) - 1), *(f"{most[stem]:g}" for stem in stems)))
+    for student, items in _by_student(graded).items():
+        known = people.get(student, {})
+        number = next((item.lms_id for item in items if item.lms_id), "")
+        defaults = {"ID": number, "Identifier": f"Participant {number}" if number else ""}
+        points = {item.stem: _gradebook_points(item, settings) for item in items}
+        rows.append((student, *(known.get(name) or defaults.get(name, "") for name in columns[1:]),
+                     *(points.get(stem, "") for stem in stems)))
     return _csv(rows)
+
+
+def _gradebook_points(item: Graded, settings: Settings) -> str:
+    failed = any(mark.verdict == "infra" and settings.weight(mark.id) for mark in item.marks)
+    return "" if failed else f"{score(item, settings)[0]:g}"
 
 
 def junit(graded: list[Graded]) -> str:

@@ -209,7 +209,7 @@ def test_points_of_a_class(graded_class):
 def test_feedback_names_the_mistake_and_hides_the_inputs(graded_class):
     page = (graded_class / "out" / "students" / "ben" / "feedback.html").read_text(encoding="utf-8")
     assert RMS.near_misses[0].name in page
-    assert RMS.near_misses[0].section.split("#")[1] in page
+    assert RMS.near_misses[0].section.split("#")[1].replace("-", " ") in page
     assert "float32 [" not in page
     report = json.loads((graded_class / "out" / "students" / "ben" / "report.json").read_text(encoding="utf-8"))
     assert "float32 [" not in json.dumps(report)
@@ -232,7 +232,10 @@ def test_machines_can_read_it(graded_class):
     assert len(tree.findall(".//testsuite")) == 4
     results = json.loads((out / "students" / "anna" / "results.json").read_text(encoding="utf-8"))
     assert results["score"] == sum(test["max_score"] for test in results["tests"])
-    assert [row["Score"] for row in rows(out / "canvas.csv") if row["Student"] == "anna"]
+    possible, *students = rows(out / "canvas.csv")
+    assert possible["Student"] == "Points Possible"
+    assert {row["Student"]: row["03_transformer_block"] for row in students}["anna"] == \
+        possible["03_transformer_block"]
     assert "it subtracts the mean" in (out / "overview.html").read_text(encoding="utf-8")
     assert (out / "secret").stat().st_mode & 0o777 == 0o600
 
@@ -341,3 +344,36 @@ def test_identical_answers_are_only_a_hint():
     second = Graded("b", "b", "x", sources={"e": source.replace("wide", "broad") + "\n# mine"})
     other = Graded("c", "c", "x", sources={"e": SOURCES[RMS.id]})
     assert publish.similar([first, second, other]) == [("e", ["a", "b"])]
+
+
+def test_a_gradebook_tells_people_by_number_and_leaves_open_what_was_not_graded():
+    full = [Mark(RMS.id, "pass", 2, 2)]
+    graded = [
+        Graded("Jane", "a", "transformer_block", full, lms_id="4711"),
+        Graded("Jane", "b", "kv_cache", [Mark("kv_cache.cost", "wrong", 0, 2)], lms_id="4711"),
+        Graded("Ole", "c", "transformer_block", [Mark(RMS.id, "infra", 0, 2)]),
+    ]
+    people = {"Ole": {"SIS Login ID": "ole@school.example", "Email address": "ole@school.example"}}
+    canvas = publish.gradebook_csv(graded, settings.Settings(), publish.CANVAS, people, possible_row=True)
+    assert canvas.splitlines() == [
+        "Student,ID,SIS User ID,SIS Login ID,Section,03_transformer_block,04_kv_cache",
+        "Points Possible,,,,,2,2",
+        "Jane,4711,,,,2,0",
+        "Ole,,,ole@school.example,,,",
+    ]
+    moodle = publish.gradebook_csv(graded, settings.Settings(), publish.MOODLE, people).splitlines()
+    assert moodle[1:] == ["Jane,Participant 4711,,,2,0", "Ole,,ole@school.example,,,"]
+
+
+def test_two_people_of_one_name_both_keep_their_grade(tmp_path):
+    for name in ("doejane_1_9_04_kv_cache.ipynb", "doejane_1_9_04_kv_cache-1.ipynb", "doejane_2_8_04_kv_cache.ipynb"):
+        (tmp_path / name).write_text("{}")
+    kept, replaced = identity.latest(identity.find([tmp_path]))
+    assert [item.student for item in kept] == ["doejane (1)", "doejane (2)"]
+    assert [item.path.name for item in replaced] == ["doejane_1_9_04_kv_cache.ipynb"]
+
+
+def test_a_roster_hands_its_other_columns_on(tmp_path):
+    (tmp_path / "r.csv").write_text("match,student,ID,Email address\njane,Jane Doe,7,j@school.example\n")
+    (row,) = identity.roster_rows(tmp_path / "r.csv")
+    assert row.columns == {"ID": "7", "Email address": "j@school.example"}
