@@ -22,6 +22,8 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import yaml
+
 import course
 from course import paths
 from course.authoring.build import AuthoringError, solution_regions
@@ -41,6 +43,7 @@ PRACTICE_SPECS = {"__init__.py", "exercise.py", "recorded.py"}
 TARGETS = {"help", "$(STAMP)", "book", "lab", "clean"}
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info", ".ipynb_checkpoints", "work", "*.tmp", "_build",
                                   ".DS_Store")
+TEACHERS = ("teaching", "questions")  # pages of the book: rubrics, questions asked in person
 TELLING = 25  # a shorter line of code is nobody's answer
 # Lines of answers that other code of the course has for reasons of its own: heads put together again by try_in_model.
 COMMON = {"return torch.stack(heads, dim=1)"}
@@ -126,6 +129,7 @@ def make(stage: Path) -> None:
         shutil.copyfile(root / name, stage / name)
     for name in FOLDERS:
         shutil.copytree(root / name, stage / name, ignore=LEFT_OUT)
+    _without_pages(stage / "book", TEACHERS)
     package = stage / "src" / "course"
     shutil.rmtree(package / "authoring")
     _keep(package / "grade", PRACTICE_GRADE)
@@ -142,6 +146,17 @@ def make(stage: Path) -> None:
                 (package / "specs" / "in_model" / f"{name}.py").write_text(closure(item.in_model), encoding="utf-8")
     (stage / "README.md").write_text(README, encoding="utf-8")
     (stage / "Makefile").write_text(_makefile((root / "Makefile").read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def _without_pages(book: Path, names: tuple[str, ...]) -> None:
+    """Take pages out of a book and of its table of contents; a part that is left empty goes with them."""
+    table = yaml.safe_load((book / "_toc.yml").read_text(encoding="utf-8"))
+    for part in table["parts"]:
+        part["chapters"] = [chapter for chapter in part["chapters"] if chapter["file"] not in names]
+    table["parts"] = [part for part in table["parts"] if part["chapters"]]
+    (book / "_toc.yml").write_text(yaml.safe_dump(table, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    for name in names:
+        (book / f"{name}.md").unlink()
 
 
 def record(item: Exercise) -> Recorded:

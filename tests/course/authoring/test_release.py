@@ -56,6 +56,14 @@ def test_it_has_no_author_and_no_grader(edition):
     assert "public" in (edition / "README.md").read_text(encoding="utf-8")
 
 
+def test_questions_for_a_person_stay_with_the_teacher(edition):
+    pages = {path.stem for path in (edition / "book").glob("*.md")}
+    contents = (edition / "book" / "_toc.yml").read_text(encoding="utf-8")
+    assert {path.stem for path in (paths.root() / "book").glob("*.md")} - pages == set(releasing.TEACHERS)
+    assert not any(name in contents for name in releasing.TEACHERS)
+    assert all(stem in contents for stem in pages)
+
+
 SESSION = """
 import json, sys
 from course.check import feedback, judge
