@@ -28,7 +28,6 @@ book: $(STAMP)  ## build the book on the real model
 	@echo "== done. Open it in a browser:  file://$(CURDIR)/$(BOOK)"
 
 lab: $(STAMP)  ## copy missing exercises to exercises/work and open JupyterLab there
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[lab]'
 	@$(BIN)/course start
 	@cd exercises/work && ../../$(BIN)/jupyter lab
 
