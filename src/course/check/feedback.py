@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import torch
 
+from course.check import kernel_words
 from course.check.judge import Verdict
 from gradeworker import wire
 
@@ -107,6 +108,8 @@ def _error_rows(verdict: Verdict) -> list[tuple[str, str]]:
     if error["type"] == "KernelFault":
         rows.append(("fault", error["message"]))
         return rows + _mistake_rows(verdict) + _printed_rows(verdict)
+    if verdict.exercise.track == "kernel" and (advice := kernel_words.what_to_do(error, verdict.line)):
+        rows.append(("to do", advice))
     rows.append(("raised", f"{error['type']}{at}: {error['message']}"))
     if error["name"]:
         rows.append(("why", _missing_name(verdict)))

@@ -34,6 +34,7 @@ class Verdict:
     findings: tuple = ()
     printed: str = ""
     note: str = ""
+    line: str = ""  # of the answer, where it raised; only practice knows it
     cases_right: int = 0
     cases_total: int = 0
 
@@ -179,7 +180,14 @@ def practice(exercise: Exercise, source: str, runner: Callable = run, diagnose: 
         kind = "error" if findings[0].kind == "syntax" else "policy"
         return Verdict(kind, exercise, findings=tuple(findings))
     memory = public_memory(exercise.id)
-    return judge(exercise, memory.cases, runner(exercise.job(source, calls(memory.cases))), diagnose, memory)
+    verdict = judge(exercise, memory.cases, runner(exercise.job(source, calls(memory.cases))), diagnose, memory)
+    return _replace(verdict, line=_line(source, verdict.error))
+
+
+def _line(source: str, error: dict | None) -> str:
+    """The line of the answer that raised, or ""."""
+    lines, number = source.splitlines(), error["line"] if error else 0
+    return lines[number - 1].strip() if 1 <= number <= len(lines) else ""
 
 
 @functools.lru_cache(maxsize=64)

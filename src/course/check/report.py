@@ -11,7 +11,7 @@ import importlib.util
 import subprocess
 import sys
 
-from course.check import child, judge
+from course.check import child, judge, kernel_words
 from course.specs.exercise import Exercise
 from gradeworker.answer import Job, _given_modules, _poisoned_allocations, load
 
@@ -43,7 +43,8 @@ def report(item: Exercise, source: str, card: str = "l4", gpu: bool = False) -> 
     if done.returncode:
         last = (done.stderr.decode("utf-8", "replace").strip().splitlines() or ["nothing was said"])[-1]
         return f"{item.id}: the process that runs the report ended early: {last}"
-    return f"{item.id}, {case.label}\n\n{done.stdout.decode('utf-8', 'replace').rstrip()}"
+    made = done.stdout.decode("utf-8", "replace").rstrip()
+    return f"{item.id}, {case.label}\n\n{made}\n\n{kernel_words.explained(made)}"
 
 
 class _Recorder:

@@ -39,8 +39,37 @@ WRONG = {  # what is changed, and words that the feedback must hold
     "no store": ((SOFTMAX.splitlines(True)[-1], "    e = e + 1\n"), ["the kernel stored nothing"]),
     "arange of a runtime value": (("tl.arange(0, BLOCK)", "tl.arange(0, n)"),
                                   ["ValueError at line 4 of your cell", "must be of type tl.constexpr"]),
+    "arange of a program's part": (("tl.arange(0, BLOCK)", "tl.arange(row * BLOCK, (row + 1) * BLOCK)"),
+                                   ["write tl.arange(0, BLOCK) and add", "must be of type tl.constexpr"]),
+    "arange no power of two": (("tl.arange(0, BLOCK)", "tl.arange(0, 100)"),
+                               ["switch off those that are too many with a mask", "must be a power of 2"]),
+    "arange backwards": (("tl.arange(0, BLOCK)", "tl.arange(64, 0)"), ["counts upwards", "must be greater"]),
+    "pointer read by index": ((LOAD, "X[row * stride + i]"), ["tl.load(X + offsets", "'int' object is not iterable"]),
+    "tile read by a pair": ((LOAD, "X[row, i]"), ["tl.load(X + offsets", "unsupported tensor index"]),
+    "written by index": (("tl.store(OUT + row * n + i, e / tl.sum(e, axis=0), mask=i < n)", "OUT[i] = e"),
+                         ["tl.store(OUT + offsets, value", "does not support item assignment"]),
+    "Python's max": (("tl.max(x, axis=0)", "max(x)"), ["use tl.max", "'int' object is not iterable"]),
     "if on a vector": (("    e = ", "    if x > 0:\n        x = x - 1\n    e = "),
-                       ["TypeError at line 6 of your cell", "choose values with tl.where"]),
+                       ["TypeError at line 6 of your cell", "tl.where(condition, this, that)", "as a whole"]),
+    "load without a pointer": ((LOAD, "tl.load(row * stride + i)"),
+                               ["add the offsets to a pointer, tl.load(X + offsets)", "Unsupported ptr type"]),
+    "store without a pointer": (("OUT + row * n + i, ", "i, "),
+                                ["tl.store takes addresses first", "Unsupported ptr type"]),
+    "load without lanes": ((LOAD, "tl.load(X, mask=i < n)"), ["add the lanes to it, X + i", "cannot be block type"]),
+    "one address": ((LOAD, "tl.load(X)"), ["was a single address loaded", "out of bounds for shape []"]),
+    "type as in torch": ((".to(tl.float32)", ".float()"), ["x.to(tl.float32)", "has no attribute 'float'"]),
+    "type in quotes": ((".to(tl.float32)", ".to('float32')"), ["without quotes", "'str' object"]),
+    "method as in torch": (("tl.max(x, axis=0)", "x.amax()"), ["not a torch tensor", "has no attribute 'amax'"]),
+    "missing .to": (("tl.exp(x - tl.max(x, axis=0))", "tl.exp(i)"), ["x.to(tl.float32)", "Expected dtype"]),
+    "dot of two types": (("    e = ", "    x += tl.dot(x[None, :].to(tl.float16), x[:, None])\n    e = "),
+                         ["a.to(b.dtype)", "must be same dtype"]),
+    "a float as offset": (("X + row * stride", "X + row / 1 * stride"), ["divide with //", "invalid operands"]),
+    "two pointers": ((LOAD, "tl.load(X + OUT + i)"), ["whole numbers as offsets", "cannot add pointers"]),
+    "two lengths": (("    e = ", "    x = x + tl.arange(0, 4)\n    e = "), ["different lengths meet", "incompatible"]),
+    "shape of a runtime value": (("    e = ", "    x += tl.zeros([n], tl.float32)\n    e = "),
+                                 ["a tl.constexpr parameter such as BLOCK", "Shape element 0"]),
+    "len": (("    e = ", "    x = x + len(x)\n    e = "), ["given it as a parameter", "has no len()"]),
+    "a name tl lacks": (("tl.program_id", "tl.programid"), ["is tl.program_id", "has no attribute 'programid'"]),
     "renamed": (("def row_softmax", "def my_softmax"), ["the cell must define row_softmax"]),
 }
 
@@ -102,14 +131,15 @@ def test_the_report_counts_and_bounds_and_is_plain_about_it(capsys):
     kernel_report("triton_primer.row_softmax", card="a100")
     text = capsys.readouterr().out
     for words in ("programs of row_softmax", "by this exercise; traffic is 1.00x that", "A100 SXM 80 GB: at least",
-                  "Not a measurement"):
+                  "Not a measurement", "what the words mean", "  sector ", "  coalesced ", "  bound by "):
         assert words in text, text
-    assert "registers" not in text
+    assert "registers" not in text, "what is not in the report is not explained"
+    assert max(map(len, text.partition("what the words mean")[2].splitlines())) <= 110
 
 
 def test_the_report_compiles_on_request():
     text = report.report(exercise("triton_primer.row_softmax"), SOFTMAX, gpu=True)
-    for words in ("row_softmax for sm_80", "row_softmax for sm_90", "registers, 0 spills"):
+    for words in ("row_softmax for sm_80", "row_softmax for sm_90", "registers, 0 spills", "  spills ", "  LDG "):
         assert words in text, text
 
 
