@@ -16,16 +16,36 @@ FORBIDDEN_NAMES = {
     "memoryview", "delattr", "get_ipython",
 }
 FORBIDDEN_TORCH = {"load", "save", "compile", "ops", "classes", "library", "utils", "hub", "jit", "_C", "_dynamo",
-                   "multiprocessing", "distributed", "backends", "overrides", "_ops", "cpp_extension"}
-
-
+                   "multiprocessing", "distributed", "backends", "overrides", "_ops", "cpp_extension", "fx", "package",
+                   "onnx", "export", "testing", "serialization", "storage", "ao", "quantization", "profiler", "monitor"}
 REACHES = {"getattr", "setattr", "hasattr"}
-# Doors to files, raw memory, foreign code and global state, whatever module they hang on.
+# Doors to files, raw memory, foreign code and global state, whatever module they hang on; and functions of the
+# standard library that look an attribute up by a text, or run one.
 FORBIDDEN_ANYWHERE = {
     "ctypeslib", "ctypes", "memmap", "fromfile", "tofile", "loadtxt", "genfromtxt", "savetxt", "savez", "f2py",
     "from_file", "data_ptr", "untyped_storage", "_storage", "set_num_threads", "sys", "os", "subprocess", "builtins",
     "use_deterministic_algorithms", "set_default_dtype", "set_default_device", "attrgetter", "methodcaller",
+    "importlib", "inspect", "pickle", "gc", "threading", "linecache", "weakref", "socket", "warnings", "contextvars",
+    "Formatter", "get_field", "vformat", "update_wrapper", "wraps", "get_type_hints", "ForwardRef", "singledispatch",
+    "singledispatchmethod", "make_dataclass", "astuple", "asdict", "runstring", "rundocs", "fromregex",
 }
+# A library function whose inside is the denied one goes by other names too.
+DETOURS = {
+    "softmax": ("softmax", "softmin", "logsumexp", "logcumsumexp", "logaddexp", "cross_entropy", "distributions",
+                "attention"),
+    "scaled_dot_product_attention": ("attention", "transformerencoder", "transformerdecoder"),
+    "rms_norm": ("rms_norm", "layer_norm", "group_norm", "batch_norm", "instance_norm"),
+    "silu": ("silu", "hardswish"),
+}
+# What a class of a learner may define; the others change what isinstance, match or an assignment means.
+OWN_METHODS = {
+    "__init__", "__post_init__", "__new__", "__call__", "__len__", "__getitem__", "__setitem__", "__delitem__",
+    "__contains__", "__iter__", "__next__", "__reversed__", "__repr__", "__str__", "__eq__", "__hash__", "__bool__",
+    "__lt__", "__le__", "__gt__", "__ge__", "__add__", "__sub__", "__mul__", "__enter__", "__exit__", "__slots__",
+    "__missing__", "__name__",
+}
+PLAIN_PRIVATE = {"_asdict", "_fields", "_make", "_replace"}  # of a named tuple: public in spite of their names
+MAX_SOURCE = 100_000  # characters; the longest solution has under 3,000
 
 
 @dataclass(frozen=True)
@@ -37,7 +57,13 @@ class Finding:
     kind: str  # "denied": the exercise wants you to write it; "policy": no answer needs it; "syntax"
 
 
-NOT_IN_A_KERNEL = (ast.FunctionDef, ast.Lambda, ast.Try, ast.With, ast.ClassDef, ast.Global, ast.Nonlocal)
+NOT_IN_A_KERNEL = (
+    ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Try, ast.TryStar, ast.With, ast.AsyncWith, ast.ClassDef,
+    ast.Global, ast.Nonlocal, ast.Import, ast.ImportFrom, ast.Match, ast.ListComp, ast.SetComp, ast.DictComp,
+    ast.GeneratorExp, ast.Yield, ast.YieldFrom, ast.Await,
+)
+# Parts of triton.language that are modules or plumbing, and what lies below a tensor of the interpreter.
+NOT_ON_A_TENSOR = {"core", "semantic", "standard", "extra", "random", "handle", "data", "builder", "fn", "src", "run"}
 KERNEL_BUILTINS = {"range", "float", "int", "bool", "min", "max", "abs", "len", "True", "False", "None"}
 
 
@@ -50,16 +76,59 @@ def inspect(
     their own names, each other and ``tl``. ``denied``: names of functions or methods this exercise does without.
     ``given``: modules below course.given that it may import.
     """
+    if len(source) > MAX_SOURCE:
+        return [Finding(0, f"the answer has {len(source):,} characters, more than {MAX_SOURCE:,}", "policy")]
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError) as error:
+    except (SyntaxError, ValueError) as error:
         return [Finding(getattr(error, "lineno", 0) or 0, f"this is not Python: {error.args[0]}", "syntax")]
-    found = [item for node in ast.walk(tree) for item in _look(node, frozenset(denied), frozenset(given))]
+    except (RecursionError, MemoryError):
+        return [Finding(0, "this is nested too deeply to be read: give the parts names", "syntax")]
+    names = _denied_names(denied)
+    modules = _modules(tree)
+    found = [item for node in ast.walk(tree) for item in _look(node, names, frozenset(given), modules)]
     if kernel:
         found += _kernel_only(tree)
-    found += _loose_getattr(tree)
+    found += _handed_on(tree, modules)
     found += _borrowed(tree, frozenset(denied))
     return sorted(found, key=lambda item: item.line)
+
+
+@dataclass(frozen=True)
+class _Denied:
+    """What the exercise asks one to do without: whole names, and parts of names that mean the same work."""
+
+    names: frozenset[str]
+    parts: frozenset[str]
+
+    def __contains__(self, name: str) -> bool:
+        squashed = name.lower().replace("_", "")
+        return squashed in self.names or any(part in squashed for part in self.parts)
+
+
+def _denied_names(denied: tuple[str, ...]) -> _Denied:
+    """``denied`` with every name under which a library hides the same work: ``torch._safe_softmax`` and the like."""
+    names = {name.lower().replace("_", "") for name in denied}
+    parts = {part.replace("_", "") for name in denied for part in DETOURS.get(name, ())}
+    return _Denied(frozenset(names), frozenset(parts))
+
+
+def _modules(tree: ast.AST) -> dict[str, str]:
+    """Names that stand for modules, with the package they are of: those given, and what `import` binds.
+
+    A given one that the answer uses for something else (``B, T, F = x.shape``) is left out.
+    """
+    stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    stored |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    given = {"F": "torch", "math": "math", "triton": "triton", "tl": "triton"}
+    bound = {"torch": "torch"} | {name: package for name, package in given.items() if name not in stored}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            bound |= {alias.asname or alias.name.split(".")[0]: alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in {"torch", "triton", "numpy"}:
+            package = node.module.split(".")[0]
+            bound |= {alias.asname or alias.name: package for alias in node.names if alias.name.islower()}
+    return bound
 
 
 def _kernel_only(tree: ast.Module) -> list[Finding]:
@@ -68,34 +137,87 @@ def _kernel_only(tree: ast.Module) -> list[Finding]:
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
             functions.append(node)
-            if [ast.unparse(decorator) for decorator in node.decorator_list] != ["triton.jit"]:
+            if not _is_jit(node.decorator_list):
                 found.append(Finding(node.lineno, f"{node.name} must be a kernel: put @triton.jit above it", "policy"))
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            if ast.unparse(node) not in {"import triton", "import triton.language as tl", "import torch"}:
-                found.append(Finding(node.lineno, f"a kernel's cell does without `{ast.unparse(node)}`", "policy"))
+            imported = [(alias.name, alias.asname) for alias in node.names]
+            if isinstance(node, ast.ImportFrom) or not set(imported) <= KERNEL_IMPORTS:
+                text = "a kernel's cell imports torch, triton and triton.language as tl, nothing else"
+                found.append(Finding(node.lineno, text, "policy"))
         elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
             found.append(Finding(node.lineno, "a kernel's cell holds kernels only; the launch is given", "policy"))
     known = {function.name for function in functions} | KERNEL_BUILTINS | {"tl"}
     for function in functions:
+        found += _runs_at_definition(function)
         own = known | {argument.arg for argument in ast.walk(function.args) if isinstance(argument, ast.arg)}
         own |= {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         for node in (inner for statement in function.body for inner in ast.walk(statement)):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in own:
                 text = f"{node.id} is not known inside a kernel: use tl, parameters and local names"
                 found.append(Finding(node.lineno, text, "policy"))
+            elif isinstance(node, ast.Name) and node.id in {"tl", "triton", "torch"} and not isinstance(
+                node.ctx, ast.Load
+            ):
+                found.append(Finding(node.lineno, f"{node.id} keeps its meaning inside a kernel", "policy"))
             elif isinstance(node, NOT_IN_A_KERNEL):
-                found.append(Finding(node.lineno, "a kernel has no functions, try, with or global inside", "policy"))
+                text = "a kernel has no functions, imports, try, with, match, comprehensions or global inside"
+                found.append(Finding(getattr(node, "lineno", function.lineno), text, "policy"))
+            elif isinstance(node, ast.Attribute) and (
+                node.attr in NOT_ON_A_TENSOR or node.attr.startswith("_") or not isinstance(node.ctx, ast.Load)
+            ):
+                found.append(Finding(node.lineno, f"{node.attr} has no place in a kernel", "policy"))
     return found
 
 
-def _loose_getattr(tree: ast.AST) -> list[Finding]:
-    """getattr and its kin may be called, not handed on: what they are asked for must be readable."""
-    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    return [
-        Finding(node.lineno, f"{node.id} may only be called, with the attribute's name written out", "policy")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Name) and node.id in REACHES and id(node) not in called
-    ]
+KERNEL_IMPORTS = {("torch", None), ("triton", None), ("triton.language", "tl")}
+
+
+def _is_jit(decorators: list[ast.expr]) -> bool:
+    """Exactly ``@triton.jit``."""
+    return len(decorators) == 1 and ast.dump(decorators[0]) == _JIT
+
+
+_JIT = ast.dump(ast.parse("triton.jit", mode="eval").body)
+
+
+def _runs_at_definition(function: ast.FunctionDef) -> list[Finding]:
+    """Defaults and annotations are run as plain Python when a kernel is defined, so they are constants or tl's."""
+    arguments = function.args
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    notes = [argument.annotation for argument in every if argument is not None] + [function.returns]
+    values = [*arguments.defaults, *arguments.kw_defaults]
+    found = []
+    for node in [*notes, *values, *getattr(function, "type_params", ())]:
+        plain = node is None or isinstance(node, ast.Constant) or (
+            isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in {"tl", "torch"}
+        )
+        if not plain:
+            text = "defaults and annotations of a kernel are constants or tl.constexpr"
+            found.append(Finding(function.lineno, text, "policy"))
+    return found
+
+
+def _handed_on(tree: ast.AST, modules: dict[str, str]) -> list[Finding]:
+    """getattr and its kin may be called, modules asked for a name, but neither handed on or given another name.
+
+    What they are asked for must be readable here.
+    """
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    called = {id(node.func) for node in calls}
+    asked = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    asked |= {id(argument) for node in calls if isinstance(node.func, ast.Name) and node.func.id in REACHES
+              for argument in node.args}
+    found = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Name):
+            continue
+        if node.id in REACHES and id(node) not in called:
+            text = f"{node.id} may only be called, with the attribute's name written out"
+            found.append(Finding(node.lineno, text, "policy"))
+        elif modules.get(node.id) in {"torch", "numpy", "triton"} and id(node) not in asked:
+            text = f"{node.id} is a module: write {node.id}.name where you need it"
+            found.append(Finding(node.lineno, text, "policy"))
+    return found
 
 
 def _borrowed(tree: ast.AST, denied: frozenset[str]) -> list[Finding]:
@@ -110,31 +232,67 @@ def _borrowed(tree: ast.AST, denied: frozenset[str]) -> list[Finding]:
     ]
 
 
-def _look(node: ast.AST, denied: frozenset[str], given: frozenset[str]):
+def _look(node: ast.AST, denied: _Denied, given: frozenset[str], modules: dict[str, str]):
     line = getattr(node, "lineno", 0)
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         yield from _look_import(node, denied, given)
     elif isinstance(node, ast.Attribute):
         yield from _look_name(node.attr, line, denied)
-        if isinstance(node.value, ast.Name) and node.value.id == "torch" and node.attr in FORBIDDEN_TORCH:
-            yield Finding(line, f"torch.{node.attr} has no place in an answer", "policy")
-        elif node.attr in FORBIDDEN_ANYWHERE:
-            yield Finding(line, f"{node.attr} has no place in an answer", "policy")
-    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-        if node.id in FORBIDDEN_NAMES or (node.id.startswith("__") and node.id.endswith("__")):
+        base = _base(node.value)
+        if base in modules and not isinstance(node.ctx, ast.Load):
+            yield Finding(line, f"an answer does not change what {base} is", "policy")
+        elif node.attr.startswith("_") and not node.attr.endswith("__") and not _own(node):
+            yield Finding(line, f"{node.attr} is private: an answer needs public names only", "policy")
+        yield from _look_module_name(node.attr, node.value, line, modules)
+    elif isinstance(node, ast.Name):
+        dunder = node.id.startswith("__") and node.id.endswith("__") and node.id not in OWN_METHODS
+        if dunder or (node.id in FORBIDDEN_NAMES and isinstance(node.ctx, ast.Load)):
             yield Finding(line, f"{node.id} has no place in an answer", "policy")
+    elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if node.name.startswith("__") and node.name.endswith("__") and node.name not in OWN_METHODS:
+            yield Finding(line, f"{node.name} has no place in an answer", "policy")
+    elif isinstance(node, ast.MatchClass):
+        if node.patterns or node.kwd_patterns:
+            yield Finding(line, "a class pattern with parts reads attributes unseen: use if and a name", "policy")
+    elif isinstance(node, ast.ClassDef):
+        if node.keywords:
+            yield Finding(line, "a class of an answer has no metaclass", "policy")
+        if any(getattr(base, "attr", getattr(base, "id", "")).endswith(("Tensor", "Parameter")) for base in node.bases):
+            yield Finding(line, "an answer does not make a tensor of its own kind", "policy")
     elif isinstance(node, ast.Call):
-        yield from _look_getattr(node, denied)
+        yield from _look_getattr(node, denied, modules)
 
 
-def _look_name(name: str, line: int, denied: frozenset[str]):
-    if name.strip("_") in denied or name.lower() in denied:
+def _base(node: ast.AST) -> str:
+    """The name at the root of a chain of attributes, "" when there is none."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _own(node: ast.Attribute) -> bool:
+    """A private attribute of the learner's own object, or a public one of a named tuple."""
+    mine = isinstance(node.value, ast.Name) and node.value.id in {"self", "cls", "other"}
+    return mine or node.attr in PLAIN_PRIVATE
+
+
+def _look_name(name: str, line: int, denied: _Denied):
+    if name in denied:
         yield Finding(line, f"{name} does the work this exercise asks you to write", "denied")
     elif name.startswith("__") and name.endswith("__") and name not in {"__init__", "__name__", "__len__"}:
         yield Finding(line, f"{name} has no place in an answer", "policy")
 
 
-def _look_import(node: ast.Import | ast.ImportFrom, denied: frozenset[str], given: frozenset[str]):
+def _look_module_name(name: str, value: ast.AST, line: int, modules: dict[str, str]):
+    """Names that no object of an answer should be asked for; some only of torch, under whatever name it goes."""
+    of = modules.get(value.id) if isinstance(value, ast.Name) else getattr(value, "attr", None)
+    if name in FORBIDDEN_TORCH and of in {"torch", "numpy"}:
+        yield Finding(line, f"{of}.{name} has no place in an answer", "policy")
+    elif name in FORBIDDEN_ANYWHERE:
+        yield Finding(line, f"{name} has no place in an answer", "policy")
+
+
+def _look_import(node: ast.Import | ast.ImportFrom, denied: _Denied, given: frozenset[str]):
     if isinstance(node, ast.ImportFrom):
         modules = [node.module or ""]
         for alias in node.names:
@@ -143,6 +301,8 @@ def _look_import(node: ast.Import | ast.ImportFrom, denied: frozenset[str], give
                 yield Finding(node.lineno, "name what you import instead of *", "policy")
             if alias.name in FORBIDDEN_ANYWHERE:
                 yield Finding(node.lineno, f"{alias.name} has no place in an answer", "policy")
+            if alias.name.startswith("_"):
+                yield Finding(node.lineno, f"{alias.name} is private: an answer needs public names only", "policy")
             if node.module == "torch" and alias.name in FORBIDDEN_TORCH:
                 yield Finding(node.lineno, f"torch.{alias.name} has no place in an answer", "policy")
     else:
@@ -152,7 +312,7 @@ def _look_import(node: ast.Import | ast.ImportFrom, denied: frozenset[str], give
             continue
         parts = module.split(".")
         forbidden = FORBIDDEN_ANYWHERE | FORBIDDEN_TORCH if parts[0] == "torch" else FORBIDDEN_ANYWHERE
-        if forbidden & set(parts[1:]):
+        if forbidden & set(parts[1:]) or any(part.startswith("_") for part in parts[1:]):
             yield Finding(node.lineno, f"{module} has no place in an answer", "policy")
         elif parts[0] == "llm_internals":
             yield Finding(node.lineno, "an answer stands on its own: it may not import llm_internals", "policy")
@@ -160,11 +320,17 @@ def _look_import(node: ast.Import | ast.ImportFrom, denied: frozenset[str], give
             yield Finding(node.lineno, f"an answer may not import {module or 'relatively'}", "policy")
 
 
-def _look_getattr(node: ast.Call, denied: frozenset[str]):
+def _look_getattr(node: ast.Call, denied: _Denied, modules: dict[str, str]):
     if not (isinstance(node.func, ast.Name) and node.func.id in REACHES):
         return
+    target = node.args[0] if node.args else None
     name = node.args[1] if len(node.args) > 1 else None
     if not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
         yield Finding(node.lineno, f"{node.func.id} needs the attribute's name written out", "policy")
+    elif node.func.id == "setattr" and _base(target) in modules:
+        yield Finding(node.lineno, f"an answer does not change what {_base(target)} is", "policy")
     elif node.func.id != "hasattr":
         yield from _look_name(name.value, node.lineno, denied)
+        yield from _look_module_name(name.value, target, node.lineno, modules)
+        if name.value.startswith("_") and not (isinstance(target, ast.Name) and target.id == "self"):
+            yield Finding(node.lineno, f"{name.value} is private: an answer needs public names only", "policy")
