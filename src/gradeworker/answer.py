@@ -19,6 +19,7 @@ from gradeworker import wire
 ANSWER_FILE = "<answer>"
 LOADING = -1
 OUTPUT_KEPT = 4096
+MESSAGE_KEPT = 1000
 MEASURES = ("loaded", "stored", "traffic", "compulsory", "flops")
 
 
@@ -69,8 +70,13 @@ class Outcome:
             fields = {"type": str, "message": str, "line": int, "name": str}
             if not isinstance(error, dict) or any(type(error.get(key)) is not kind for key, kind in fields.items()):
                 raise wire.WireError("not an outcome")
+            if not 0 <= error["line"] < 2**31:
+                raise wire.WireError("not an outcome")
+            parts[3] = {key: wire.plain_text(error[key], MESSAGE_KEPT) if kind is str else error[key]
+                        for key, kind in fields.items()}
         if not isinstance(parts[4], str):
             raise wire.WireError("not an outcome")
+        parts[4] = wire.plain_text(parts[4], OUTPUT_KEPT)
         measured = parts[5]
         if measured is not None and not (isinstance(measured, dict) and set(measured) == set(MEASURES)
                                          and all(type(value) is int for value in measured.values())):
@@ -153,7 +159,7 @@ def describe(error: BaseException) -> dict:
     if isinstance(error, SyntaxError) and error.filename == ANSWER_FILE:
         line = error.lineno or 0
     try:
-        message = str(error)[:1000]
+        message = str(error)[:MESSAGE_KEPT]
     except BaseException:
         message = ""
     name = getattr(error, "name", None) if isinstance(error, NameError) else None

@@ -21,6 +21,8 @@ import torch
 
 _LENGTH = struct.Struct("<Q")
 MAX_DEPTH = 32
+MAX_TREE = 8 << 20  # bytes of JSON: what a worker sends is parsed by a process that must live on
+MAX_SPREAD = 256 << 20  # bytes that strided tensors of one value may take when they are laid out again
 
 
 class WireError(ValueError):
@@ -65,14 +67,25 @@ def decode(data: bytes, allow_build: bool = False) -> Any:
     try:
         (length,) = _LENGTH.unpack_from(data)
         head, payload = data[8 : 8 + length], data[8 + length :]
-        if len(head) != length:
-            raise WireError("truncated")
-        tensors = safetensors.torch.load(bytes(payload))
+        if len(head) != length or (length > MAX_TREE and not allow_build):
+            raise WireError("truncated" if len(head) != length else "too large")
+        tensors = _Received(safetensors.torch.load(bytes(payload)))
         return _from_tree(json.loads(head), tensors, allow_build, 0)
     except WireError:
         raise
     except Exception as error:  # hostile bytes may fail in any of the parsers
         raise WireError(f"not a value: {type(error).__name__}") from None
+
+
+def plain_text(text: str, length: int) -> str:
+    """Text of an answer as it may stand in a report: no terminal codes, nothing that turns the line round, bounded."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text[:length])
+
+
+class _Received(dict):
+    """Tensors that came, by name, and how many bytes may still be spent on laying them out with their strides."""
+
+    spread = MAX_SPREAD
 
 
 def clone(value: Any, allow_build: bool = False) -> Any:
@@ -157,7 +170,7 @@ def _short_repr(value: Any) -> str:
         return ""
 
 
-def _from_tree(tree: Any, tensors: dict[str, torch.Tensor], allow_build: bool, depth: int) -> Any:
+def _from_tree(tree: Any, tensors: _Received, allow_build: bool, depth: int) -> Any:
     if depth > 2 * MAX_DEPTH + 4:
         raise WireError("too deep")
 
@@ -174,7 +187,7 @@ def _from_tree(tree: Any, tensors: dict[str, torch.Tensor], allow_build: bool, d
     if tag == "tensor":
         tensor = tensors[tree["v"]]
         if "stride" in tree:
-            tensor = _with_stride(tensor, tree["stride"])
+            tensor = _with_stride(tensor, tree["stride"], tensors)
         return tensor if tree["device"] == "cpu" else OnDevice(tensor, str(tree["device"])[:20])
     if tag == "tuple":
         return tuple(inner(item) for item in tree["v"])
@@ -187,14 +200,17 @@ def _from_tree(tree: Any, tensors: dict[str, torch.Tensor], allow_build: bool, d
     if tag == "bytes":
         return base64.b64decode(tree["v"])
     if tag == "opaque":
-        return Opaque(str(tree["type"])[:200], str(tree["text"])[:200])
+        return Opaque(plain_text(str(tree["type"]), 200), plain_text(str(tree["text"]), 200))
     if tag == "build" and allow_build:
         return Build(str(tree["module"]), str(tree["name"]), inner(tree["kwargs"]))
     raise WireError(f"unknown tag {tag!r}")
 
 
-def _with_stride(tensor: torch.Tensor, stride: list[int]) -> torch.Tensor:
+def _with_stride(tensor: torch.Tensor, stride: list[int], received: _Received) -> torch.Tensor:
     extent = sum((size - 1) * step for size, step in zip(tensor.shape, stride)) + 1
     if len(stride) != tensor.dim() or min(stride) < 1 or extent > 64 * tensor.numel() + 4096:
         raise WireError("odd strides")
+    received.spread -= extent * tensor.element_size()
+    if received.spread < 0:
+        raise WireError("too large")
     return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype).copy_(tensor)

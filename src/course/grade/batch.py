@@ -138,7 +138,7 @@ class Marks:
         self.folder.mkdir(parents=True, exist_ok=True)
         temporary = self.folder / f"{key}.{os.getpid()}-{threading.get_ident()}.tmp"
         try:
-            temporary.write_text(json.dumps(dataclasses.asdict(mark), ensure_ascii=False), encoding="utf-8")
+            temporary.write_text(json.dumps(dataclasses.asdict(mark)), encoding="ascii")
             temporary.replace(self.folder / f"{key}.json")
         except OSError as error:
             temporary.unlink(missing_ok=True)

@@ -47,11 +47,13 @@ def grade_answer(worker: Worker, exercise: Exercise, source: str | None, secret:
     cases = secrets.hidden_cases(secret, exercise, source)
     try:
         result = worker.run(exercise.job(source, calls(cases)), exercise.seconds)
+        if result.ended in {"timeout", "unreadable", "memory"}:
+            return Verdict(result.ended, exercise, note=_tail(result.log))
+        verdict = judge(exercise, cases, result.outcomes)
     except WorkerFailed as error:
         return Verdict("infra", exercise, note=str(error))
-    if result.ended in {"timeout", "unreadable", "memory"}:
-        return Verdict(result.ended, exercise, note=_tail(result.log))
-    verdict = judge(exercise, cases, result.outcomes)
+    except (Exception, RecursionError, MemoryError) as error:  # one answer must not end the batch of all others
+        return Verdict("infra", exercise, note=f"{type(error).__name__}: {str(error)[:300]}")
     if result.ended == "killed" and (verdict.kind == "pass" or not result.outcomes):
         return Verdict("killed", exercise, note=_tail(result.log))
     return verdict if verdict.kind != "killed" else dataclasses.replace(verdict, note=_tail(result.log))
@@ -84,27 +86,31 @@ def grade_file(worker: Worker, path: Path, exercises: list[Exercise] | None, sec
 
 
 def exercises_of(notebook: dict, path: Path) -> list[Exercise]:
-    """The exercises of the chapter this notebook belongs to: by its metadata, its markers, its file name."""
-    from course.check.cells import marked_id
+    """The exercises of the chapter that this notebook answers: told by its answers, its file name, its metadata.
+
+    What a notebook says of itself comes last, so that none can choose a chapter with less to do.
+    """
     from course.specs import CHAPTERS, exercises
 
-    metadata = notebook.get("metadata")
-    course = metadata.get("course") if isinstance(metadata, dict) else None
-    stem = course.get("stem") if isinstance(course, dict) else None
-    if stem in CHAPTERS:
+    every = list(exercises())
+    answered = {submissions.identity(cell, every) for cell in notebook["cells"] if isinstance(cell, dict)} - {None}
+    counts = {stem: sum(item.split(".")[0] == stem for item in answered) for stem in CHAPTERS}
+    by_name = _by_file_name(path)
+    most = max(counts.values())
+    if most:
+        best = [stem for stem, count in counts.items() if count == most]
+        if by_name and by_name[0].stem in best:
+            return by_name
+        return list(exercises(best[0]))
+    if by_name:
+        return by_name
+    stem = submissions._metadata(notebook, "course").get("stem")
+    if isinstance(stem, str) and stem in CHAPTERS:
         return list(exercises(stem))
-    for cell in notebook["cells"]:
-        if isinstance(cell, dict):
-            name = (marked_id(submissions._source(cell)) or "").split(".")[0]
-            if name in CHAPTERS:
-                return list(exercises(name))
-    found = _by_file_name(path)
-    if found is None:
-        raise Unreadable(
-            "it cannot be told which chapter this notebook answers: name the file as it was handed out "
-            "(04_kv_cache.ipynb) or keep the lines `# answer: ...`"
-        )
-    return found
+    raise Unreadable(
+        "it cannot be told which chapter this notebook answers: name the file as it was handed out "
+        "(04_kv_cache.ipynb) or keep the lines `# answer: ...`"
+    )
 
 
 def _by_file_name(path: Path) -> list[Exercise] | None:

@@ -7,6 +7,7 @@ the source of the raw cell in the worker. nbval's kernel never executes student 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import nbformat
@@ -27,10 +28,15 @@ def graft(path: Path, output: Path, exercises: list | None = None) -> Submission
     wanted = exercises if exercises is not None else exercises_of(notebook, path)
     submission = submissions.extract(notebook, path.stem, wanted)
     grafted = make(submission, wanted)
+    # JSON by itself may hold half a surrogate pair, UTF-8 may not: what is written is ASCII.
+    text = json.dumps(json.loads(nbformat.writes(grafted)), indent=1) + "\n"
     output.parent.mkdir(parents=True, exist_ok=True)
-    temporary = output.with_suffix(".tmp")
-    nbformat.write(grafted, temporary)
-    temporary.replace(output)
+    temporary = output.with_name(f"{output.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="ascii")
+        temporary.replace(output)
+    finally:
+        temporary.unlink(missing_ok=True)
     return submission
 
 
@@ -63,17 +69,15 @@ def find(digest: str, folder: Path) -> Submission:
             notebook = submissions.read(path)
         except Unreadable:
             continue
+        if submissions._metadata(notebook, "course").get("digest") != digest:
+            continue
         answers = {}
         for cell in notebook["cells"]:
-            key = cell.get("metadata", {}).get(SOURCE_KEY) if isinstance(cell, dict) else None
-            if cell.get("cell_type") == "raw" and isinstance(key, str):
+            metadata = cell.get("metadata") if isinstance(cell, dict) else None
+            key = metadata.get(SOURCE_KEY) if isinstance(metadata, dict) else None
+            if isinstance(key, str) and cell.get("cell_type") == "raw":
                 answers[key] = submissions._source(cell)
         found = Submission(path.stem, answers)
-        if (answers and found.digest == digest) or _empty_match(notebook, answers, digest):
+        if found.digest == digest:  # else it only says so
             return found
     raise Unreadable(f"no graded notebook here holds answers with the digest {digest[:12]}: run `course graft` again")
-
-
-def _empty_match(notebook: dict, answers: dict, digest: str) -> bool:
-    metadata = notebook.get("metadata", {})
-    return not answers and json.dumps(metadata.get("course", {}).get("digest")) == json.dumps(digest)

@@ -7,16 +7,23 @@ import json
 import os
 import re
 import stat
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import course
 from course.check.cells import is_stub, marked_id
+from course.check.gate import MAX_SOURCE
 from course.check.progress import normalise
+from course.grade import slim
 
-MAX_BYTES = 50 * 1024 * 1024
-COURSE_CALL = re.compile(r"^\s*(check|hint|try_in_model|predict|reveal)\(", re.M)
-NBVAL_DIRECTIVE = re.compile(r"^(\s*#+\s*)((?:PYTEST_VALIDATE|NBVAL)_\w+)\s*$", re.M)
+MAX_FILE = 256 * 1024 * 1024  # with outputs; without them slim.MAX_BYTES
+IN_PROCESS = 8 * 1024 * 1024  # larger files are parsed by a process with a memory limit, outputs dropped
+PARSE_SECONDS = 120.0
+# Blanks, not \s: over empty lines \s would look again from each of them.
+COURSE_CALL = re.compile(r"^[ \t]*(check|hint|try_in_model|predict|reveal)\(", re.M)
+NBVAL_DIRECTIVE = re.compile(r"^([ \t]*#+[ \t]*)((?:PYTEST_VALIDATE|NBVAL)_\w+)[ \t]*$", re.M)
 
 
 class Unreadable(ValueError):
@@ -34,34 +41,38 @@ class Submission:
     @property
     def digest(self) -> str:
         """SHA-256 over the normalised answers, in order of id."""
-        text = "".join(f"{key}\0{normalise(source)}\0" for key, source in sorted(self.answers.items()))
-        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        text = json.dumps([[key, normalise(source)] for key, source in sorted(self.answers.items())])
+        return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def read(path: Path) -> dict:
-    """The notebook's JSON. Raises :class:`Unreadable` for anything but a plain notebook of format 4."""
+    """The notebook's JSON; of a file of more than 8 MB only what grading needs, without outputs.
+
+    Raises :class:`Unreadable` for anything but a plain notebook of format 4.
+    """
     data = _read_bytes(path)
     try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise Unreadable("the file is not UTF-8: save it again from Jupyter, VS Code or Colab") from None
-    if text.lstrip().startswith("<<<<<<<") or "\n<<<<<<< " in text:
-        raise Unreadable("the file holds git conflict markers: resolve the conflict and hand it in again")
+        return slim.parse(data) if len(data) <= IN_PROCESS else _read_large(data)
+    except slim.NotANotebook as error:
+        raise Unreadable(str(error)) from None
+
+
+def _read_large(data: bytes) -> dict:
+    """Have it parsed by a process of its own, whose memory is limited."""
+    command = [sys.executable, "-I", slim.__file__]
     try:
-        notebook = json.loads(text)
-    except RecursionError:
-        raise Unreadable("the file is nested too deeply to be a notebook") from None
-    except ValueError as error:
-        raise Unreadable(f"the file is not a notebook (broken JSON: {error}): save it again and hand it in") from None
-    if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
-        raise Unreadable("the file is JSON but not a notebook of format 4: open it in Jupyter and save it again")
-    if notebook.get("nbformat") != 4:
-        raise Unreadable(f"notebook format {notebook.get('nbformat')!r} is not supported, 4 is")
-    return notebook
+        done = subprocess.run(command, input=data, capture_output=True, timeout=PARSE_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise Unreadable(f"reading it took more than {PARSE_SECONDS:g} s: clear its outputs and save again") from None
+    if done.returncode == 3:
+        raise Unreadable(done.stdout.decode("ascii", "replace").strip())
+    if done.returncode:
+        raise Unreadable("the file is too large to be read: clear its outputs and save again")
+    return json.loads(done.stdout)
 
 
 def _read_bytes(path: Path) -> bytes:
-    """Read once, without following links, only from a regular file of reasonable size."""
+    """Read once, without following links, only from a regular file of reasonable size with no other name."""
     try:
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except FileNotFoundError:
@@ -73,10 +84,17 @@ def _read_bytes(path: Path) -> bytes:
         os.close(fd)
         raise Unreadable("this is not a regular file")
     with os.fdopen(fd, "rb") as stream:
-        if facts.st_size > MAX_BYTES:
+        if facts.st_nlink != 1:
+            raise Unreadable(f"the file is a hard link, one of {facts.st_nlink} names: hand in a copy")
+        if facts.st_size > MAX_FILE:
             size = f"{facts.st_size / 1e6:.0f} MB"
-            raise Unreadable(f"the file has {size}, more than 50: clear its outputs and save again")
-        data = stream.read(MAX_BYTES + 1)
+            raise Unreadable(f"the file has {size}, more than {MAX_FILE >> 20}: clear its outputs and save again")
+        try:
+            data = stream.read(MAX_FILE + 1)
+        except OSError as error:
+            raise Unreadable(f"the file cannot be read ({error.strerror})") from None
+    if len(data) > MAX_FILE:
+        raise Unreadable("the file grew while it was read: hand it in again")
     if not data.strip():
         raise Unreadable("the file is empty")
     return data
@@ -89,7 +107,7 @@ def extract(notebook: dict, name: str, exercises: list) -> Submission:
     several candidates the last that differs from the stub counts, with a warning.
     """
     warnings, not_asked = _other_release(notebook, exercises)
-    submission = Submission(name, warnings=warnings)
+    submission = Submission(name, warnings=warnings + _other_chapter(notebook, exercises))
     by_cell_id = {item.cell_id: item for item in exercises}
     by_id = {item.id: item for item in exercises}
     found: dict[str, list[str]] = {}
@@ -106,6 +124,8 @@ def extract(notebook: dict, name: str, exercises: list) -> Submission:
             current = own
         elif _role(cell) in {"check", "given"} or COURSE_CALL.search(source):
             current = None
+        elif current and len(found[current][-1]) + len(source) > MAX_SOURCE:
+            current = None  # more than any answer may have: not looked at, and its cell alone is judged
         elif current and source.strip() and not marked_id(source) and _continues(source):
             found[current][-1] += "\n" + source
             submission.warnings.append(f"{current}: the answer is spread over several cells; they were joined")
@@ -134,7 +154,7 @@ def _other_release(notebook: dict, exercises: list) -> tuple[list[str], set[str]
     name = release if re.fullmatch(r"[\w.\-]{1,20}", release) else "of another name"
     warnings = [f"handed out with release {name}, graded by {course.__version__}"]
     cells = ours.get("cells")
-    if isinstance(cells, list) and ours.get("stem") in {item.stem for item in exercises}:
+    if isinstance(cells, list) and ours.get("stem") in [item.stem for item in exercises]:
         now = {item.cell_id: item for item in exercises}
         asked = [cell for cell in cells if isinstance(cell, str)]
         added = [item.id for item in exercises if item.cell_id not in asked]
@@ -171,9 +191,16 @@ def _asked_otherwise(notebook: dict, exercises: list) -> list[tuple]:
     return list(found.values())
 
 
+def _other_chapter(notebook: dict, exercises: list) -> list[str]:
+    """A warning when the notebook names another chapter than the one that its answers are of."""
+    stem = _metadata(notebook, "course").get("stem")
+    if not exercises or not isinstance(stem, str) or stem == exercises[0].stem:
+        return []
+    return [f"the notebook says that it is of {stem[:40]!r}; its answers and its name are of {exercises[0].stem}"]
+
+
 def _source(cell: dict) -> str:
-    source = cell.get("source", "")
-    text = "".join(map(str, source)) if isinstance(source, list) else str(source)
+    text = slim.joined(cell.get("source"))
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -185,6 +212,12 @@ def _metadata(cell: dict, key: str) -> dict:
     metadata = cell.get("metadata")
     value = metadata.get(key) if isinstance(metadata, dict) else None
     return value if isinstance(value, dict) else {}
+
+
+def identity(cell: dict, exercises: list) -> str | None:
+    """The id of the exercise of this list that a cell answers, or None."""
+    by_cell_id, by_id = {item.cell_id: item for item in exercises}, {item.id: item for item in exercises}
+    return _identity(cell, _source(cell), by_cell_id, by_id) if cell.get("cell_type") == "code" else None
 
 
 def _identity(cell: dict, source: str, by_cell_id: dict, by_id: dict) -> str | None:
@@ -210,7 +243,7 @@ def _continues(source: str) -> bool:
 
     try:
         body = ast.parse(source).body
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     definitions = (ast.FunctionDef, ast.ClassDef)
     others = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)

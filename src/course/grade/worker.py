@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from course.grade import sandbox
@@ -150,7 +152,7 @@ class Worker:
             self._start()
         self._count += 1
         name = str(self._count)
-        with tempfile.TemporaryDirectory(prefix="course-") as scratch, tempfile.TemporaryFile() as log:
+        with scratch_folder() as scratch, tempfile.TemporaryFile() as log:
             with tempfile.TemporaryFile() as job_file:
                 job_file.write(job.to_bytes())
                 job_file.seek(0)
@@ -223,10 +225,24 @@ class Worker:
         return ""
 
 
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[str]:
+    """A folder for one answer; removed afterwards whatever was made in it: chains of folders, closed folders."""
+    folder = tempfile.mkdtemp(prefix="course-")
+    try:
+        yield folder
+    finally:
+        try:
+            shutil.rmtree(folder)
+        except (OSError, RecursionError):
+            for command in (["chmod", "-R", "u+rwX", "--", folder], ["rm", "-rf", "--", folder]):
+                subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def clean_log(data: bytes) -> str:
     """What an answer wrote, as harmless text: no control characters, each line marked, so that none reads as ours."""
-    text = data.decode("utf-8", "replace")
-    text = "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    text = wire.plain_text(data.decode("utf-8", "replace"), LOG_KEPT)
     return "\n".join(f"| {line[:400]}" for line in text.splitlines()[:200])
 
 
@@ -256,7 +272,7 @@ def _packages() -> str:
 def _run_once(job: Job, seconds: float) -> Result:
     """Where there is no fork: a fresh process for the job."""
     start = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="course-") as scratch:
+    with scratch_folder() as scratch:
         try:
             done = subprocess.run(
                 [sys.executable, "-I", "-c", _BOOT, _packages(), "--once"], input=job.to_bytes(), cwd=scratch,
