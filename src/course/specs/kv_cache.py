@@ -713,9 +713,17 @@ class KVCache:
 
 
 def _forward_drive(cached_forward, model, token_ids, chunks):
-    """Run token_ids through the answer in passes of these sizes, with one cache; the logits of every pass."""
+    """Run token_ids through the answer in passes of these sizes, with one cache; the logits of every pass.
+
+    The model it gets has all the pieces, but cannot be run as a whole: that would do without the cache.
+    """
     from course.given.kv_cache import GrowingCache
 
+    class Pieces(type(model)):
+        def __call__(self, token_ids):
+            raise RuntimeError("model(token_ids) runs a whole sequence without a cache: build the pass from its pieces")
+
+    model.__class__ = Pieces
     cache, logits, start = GrowingCache(model), [], 0
     for size in chunks:
         logits.append(cached_forward(model, token_ids[start : start + size], cache))
@@ -1001,10 +1009,20 @@ def cached_forward(model, token_ids, cache):
 
 
 def _cached_drive(generate_cached, model, token_ids, max_new_tokens):
-    """The new tokens, and how many tokens the answer gave to each forward pass."""
+    """The new tokens, and how many tokens the answer gave to each forward pass; counted where no answer can write."""
+    passes = []
+
+    class Counted(type(model)):
+        def __call__(self, token_ids, cache):
+            token_ids = list(token_ids)
+            logits = super().__call__(token_ids, cache)
+            passes.append(len(token_ids))
+            return logits
+
+    model.__class__ = Counted
     tokens = generate_cached(model, token_ids, max_new_tokens)
     tokens = list(tokens) if hasattr(tokens, "__next__") else tokens
-    return {"output_token_ids": tokens, "tokens given to each pass": model.passes}
+    return {"output_token_ids": tokens, "tokens given to each pass": passes}
 
 
 def _cached_reference(model, token_ids, max_new_tokens):
