@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import inspect
 import json
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 
 import course
 from course.check import compare, feedback, gate, judge
@@ -149,10 +151,15 @@ class Marks:
             ) from None
 
 
+@functools.cache
+def _source_of(module: ModuleType) -> str:
+    return inspect.getsource(module)
+
+
 def checker_digest(item: Exercise) -> str:
     """Digest of the code that judges an exercise: its spec, the comparison, the gate."""
     modules = [inspect.getmodule(item.reference), compare, gate, judge, grading]
-    text = "".join(inspect.getsource(module) for module in modules if module is not None)
+    text = "".join(_source_of(module) for module in modules if module is not None)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
