@@ -76,7 +76,7 @@ def update_file(path: Path, pristine: Path, items: list[Exercise]) -> Update:
     """Update the notebook at ``path`` from the released one. Raises :class:`CannotUpdate`, and then changed nothing."""
     try:
         before = path.read_bytes()
-        mine = submissions.read(path)
+        mine = submissions.read(path, whole=True)
     except submissions.Unreadable as error:
         raise CannotUpdate(f"left alone: {error}") from None
     except OSError as error:
@@ -389,7 +389,7 @@ def behind(work: Path, exercises: Path) -> list[str]:
     names = []
     for pristine in sorted(exercises.glob("*.ipynb")):
         try:
-            mine = submissions.read(work / pristine.name)
+            mine = submissions.read(work / pristine.name, whole=True)
         except submissions.Unreadable:
             continue
         if all(isinstance(cell, dict) for cell in mine["cells"]) and _differs(

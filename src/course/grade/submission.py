@@ -45,14 +45,15 @@ class Submission:
         return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def read(path: Path) -> dict:
+def read(path: Path, whole: bool = False) -> dict:
     """The notebook's JSON; of a file of more than 8 MB only what grading needs, without outputs.
 
+    ``whole``: keep everything, however large; for a learner's own file, not for what others hand in.
     Raises :class:`Unreadable` for anything but a plain notebook of format 4.
     """
     data = _read_bytes(path)
     try:
-        return slim.parse(data) if len(data) <= IN_PROCESS else _read_large(data)
+        return slim.parse(data) if whole or len(data) <= IN_PROCESS else _read_large(data)
     except slim.NotANotebook as error:
         raise Unreadable(str(error)) from None
 
