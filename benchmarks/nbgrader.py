@@ -4,9 +4,9 @@
     python benchmarks/nbgrader.py --notebooks 4      # a trial run; writes nothing
 
 20 notebooks with two answers each, right and wrong ones mixed. For nbgrader they are an assignment whose hidden tests
-compare with a torch reference, as many calls as our checkers make; for us they are submissions to chapter 03. Both
-commands run as an instructor runs them, start-up included. Then a handful of notebooks whose answers are wrong and try
-to get points anyway is given to both.
+compare with a torch reference on inputs of our checkers, in as many calls; for us they are submissions to chapter 03.
+Both commands run as an instructor runs them, start-up included. Then a handful of notebooks whose answers are wrong and
+try to get points anyway is given to both.
 
 nbgrader gets a virtual environment of its own, since it would change versions in the one that runs this; torch stands
 behind it and is not installed twice.
@@ -29,6 +29,8 @@ import venv
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
 from course.authoring.build import solution_sources
 from course.specs import Draw, exercise
 
@@ -37,8 +39,6 @@ NBGRADER = "0.9.6"
 ASSIGNMENT, NOTEBOOK = "chapter", "03_transformer_block"
 ANSWERS = ("transformer_block.rms_norm", "transformer_block.swiglu")
 SETUP = "import math\n\nimport torch\nimport torch.nn.functional as F\n"
-INPUTS = {"transformer_block.rms_norm": "(torch.randn(5, 13), torch.randn(13), 1e-5)",
-          "transformer_block.swiglu": "(torch.randn(4, 24), torch.randn(4, 24))"}
 WRONG_RMS = """# answer: transformer_block.rms_norm
 {before}
 def rms_norm(x, weight, eps):
@@ -80,14 +80,25 @@ def cell(source: str, name: str, points: int | None = None, solution: bool = Fal
             "source": source}
 
 
+def literal(value: object) -> str:
+    """Python for an argument of a case."""
+    if isinstance(value, torch.Tensor):
+        return f"torch.tensor({value.tolist()}, dtype={value.dtype}).reshape({tuple(value.shape)})"
+    return repr(value)
+
+
 def hidden_tests(name: str, sources: dict[str, str]) -> str:
-    """A test cell: the reference, and as many calls as our checker makes."""
+    """A test cell: our checker's kind of inputs, each twice, compared with the reference; inputs must stay."""
     item = exercise(name)
-    calls = 2 * len(item.cases(Draw("benchmark")))
+    cases = item.cases(Draw("benchmark"))
     reference = sources[name].replace(f"def {item.entry}(", f"def reference_{item.entry}(")
+    given = ",\n    ".join("(" + "".join(f"{literal(value)}, " for value in case.args) + ")" for case in cases)
     return (f"# {item.entry} is compared with a reference\n### BEGIN HIDDEN TESTS\n{reference}\n"
-            f"for seed in range({calls}):\n    torch.manual_seed(seed)\n    given = {INPUTS[name]}\n"
-            f"    torch.testing.assert_close({item.entry}(*given), reference_{item.entry}(*given))\n"
+            f"cases = [\n    {given},\n]\n"
+            "for given in [*cases, *reversed(cases)]:\n"
+            "    before = [value.clone() if isinstance(value, torch.Tensor) else value for value in given]\n"
+            f"    torch.testing.assert_close({item.entry}(*given), reference_{item.entry}(*before))\n"
+            "    assert all(torch.equal(a, b) for a, b in zip(given, before) if isinstance(a, torch.Tensor))\n"
             "### END HIDDEN TESTS\n")
 
 
