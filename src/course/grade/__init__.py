@@ -32,6 +32,9 @@ def grade(exercise_id: str) -> None:
     item = exercise(exercise_id)
     source = _state["submission"].answers.get(exercise_id)
     verdict = grade_answer(_worker(), item, source, _secret())
+    if verdict.kind == "infra":  # the grader's fault: once more, with a worker of its own
+        _worker().close()
+        verdict = grade_answer(_worker(), item, source, _secret())
     if not verdict.passed:
         raise GradeError(f"[{verdict.kind}] " + feedback.text(verdict))
     print(feedback.passed_line(exercise_id))

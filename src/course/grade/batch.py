@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -137,13 +138,14 @@ class Marks:
             return None
 
     def put(self, key: str, mark: Mark) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
         temporary = self.folder / f"{key}.{os.getpid()}-{threading.get_ident()}.tmp"
         try:
+            self.folder.mkdir(parents=True, exist_ok=True)
             temporary.write_text(json.dumps(dataclasses.asdict(mark)), encoding="ascii")
             temporary.replace(self.folder / f"{key}.json")
         except OSError as error:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a read-only file system refuses this too
+                temporary.unlink(missing_ok=True)
             raise OSError(
                 error.errno,
                 f"{error.strerror}: marks cannot be kept in {self.folder}. Those already there are "

@@ -46,7 +46,10 @@ def grade_answer(worker: Worker, exercise: Exercise, source: str | None, secret:
         return Verdict(kind, exercise, findings=tuple(findings))
     cases = secrets.hidden_cases(secret, exercise, source)
     try:
-        result = worker.run(exercise.job(source, calls(cases)), exercise.seconds)
+        job = exercise.job(source, calls(cases))
+        result = worker.run(job, exercise.seconds)
+        if result.ended == "killed":  # by itself, or from outside (a machine short of memory): only once more tells
+            result = worker.run(job, exercise.seconds)
         if result.ended in {"timeout", "unreadable", "memory"}:
             return Verdict(result.ended, exercise, note=_tail(result.log))
         verdict = judge(exercise, cases, result.outcomes)

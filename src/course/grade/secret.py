@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import os
@@ -56,7 +57,8 @@ def _make(path: Path) -> None:
         except OSError:  # a file system without hard links
             temporary.replace(path)
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def hidden_cases(secret: bytes, exercise: Exercise, source: str, rounds: int = 2) -> list[Case]:
