@@ -84,11 +84,15 @@ def rms_norm(x, weight, eps):
 # (a cos − b sin, a sin + b cos). The same for every head. Angles in fp32, result in `x.dtype`.
 #
 # One token at position 1 with `D = 2`: the only pair turns by 1 radian, so `[1., 0.]` becomes `[0.540, 0.841]`,
-# whatever theta is. Helps: *RoPE*; turn the dial there first.
+# whatever theta is. Called without theta, `rope` uses the constant above it: `THETA = 10_000.0`. Helps: *RoPE*; turn the
+# dial there first.
 
 # %% key="transformer_block.rope" role="answer"
 # answer: transformer_block.rope
-def rope(x, positions, theta):
+THETA = 10_000.0
+
+
+def rope(x, positions, theta=THETA):
     """x: [T, H, D], positions: [T] integers, theta: float -> [T, H, D], in x.dtype."""
     ### BEGIN SOLUTION
     frequencies = theta ** (-torch.arange(0, x.shape[-1], 2).float() / x.shape[-1])  # [D/2]
@@ -220,11 +224,15 @@ def block(x, w, cos, sin, head_dim, eps, attend):
 # comes next. `norm_weight` `[hidden]` belongs to the final RMSNorm, `head_weight` is `[vocab, hidden]`.
 #
 # `x = [[9., 9.], [3., 4.]]`, `norm_weight = [1., 1.]`, `head_weight = [[1., 0.], [0., 1.], [1., 1.]]`, `eps = 0` gives
-# `[0.849, 1.131, 1.980]`: the row `[9., 9.]` plays no part any more. Helps: *The LM head*.
+# `[0.849, 1.131, 1.980]`: the row `[9., 9.]` plays no part any more. Called without eps, `lm_head` uses the constant
+# above it: `EPS = 1e-5`. Helps: *The LM head*.
 
 # %% key="transformer_block.lm_head" role="answer"
 # answer: transformer_block.lm_head
-def lm_head(x, norm_weight, head_weight, eps):
+EPS = 1e-5
+
+
+def lm_head(x, norm_weight, head_weight, eps=EPS):
     """x: [T, hidden], norm_weight: [hidden], head_weight: [vocab, hidden] -> [vocab]."""
     ### BEGIN SOLUTION
     return parts.rms_norm(x[-1], norm_weight, eps) @ head_weight.T

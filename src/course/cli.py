@@ -55,10 +55,12 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--seeds", type=int, default=20)
     command = add("release", release, "write the student edition: no solutions, no hidden cases")
     command.add_argument("folder", type=Path)
+    command.add_argument("--roster", type=Path, help="also write each student's notebooks, with constants of their own")
     command = add("graft", graft, "make graded copies of submissions that nbval can run safely")
     command.add_argument("submission", type=Path, help="a notebook, or a folder of them")
     command.add_argument("-o", "--output", type=Path, required=True, help="a notebook, or for a folder a folder")
     command.add_argument("--roster", type=Path, help="CSV file with the columns match,student")
+    command.add_argument("--settings", type=Path, help="course.toml, which says whether students have own constants")
     command = add("nbval", nbval, "run pytest --nbval on what `course graft FOLDER` made, and read the grades")
     command.add_argument("folder", type=Path)
     command.add_argument("--against", type=Path, metavar="REPORT", help="compare with the report of `course grade`")
@@ -139,7 +141,7 @@ def status(arguments: argparse.Namespace) -> int:
 
 
 def check(arguments: argparse.Namespace) -> int:
-    from course.check import feedback, judge
+    from course.check import editions, feedback, judge
     from course.grade import submission as submissions
     from course.grade.grading import exercises_of
     from course.grade.worker import Worker
@@ -154,6 +156,7 @@ def check(arguments: argparse.Namespace) -> int:
             if source is None:
                 print(f"{item.id}: no answer found")
                 continue
+            item = editions.chosen(item, source, editions.of_notebook(notebook, item))
             verdict = judge.practice(item, source, runner=lambda job, item=item: worker.run(job, item.seconds).outcomes)
             passed += verdict.passed
             print(feedback.text(verdict))
@@ -227,12 +230,13 @@ def proof(arguments: argparse.Namespace) -> int:
         table.add_column(name)
     for row in rows:
         item = row.exercise
-        table.add_row(item.id, f"{row.seeds} seeds", f"{row.near_misses} of {len(item.near_misses)}",
+        name = f"{item.id}, {row.edition}" if row.edition else item.id
+        table.add_row(name, f"{row.seeds} seeds", f"{row.near_misses} of {len(item.near_misses)}",
                       f"{row.alternates} of {len(item.alternates)}", "kind" if row.stub else "-",
                       "[green]yes[/]" if not row.faults else "[red]no[/]")
     console = Console()
     console.print(table)
-    faults = [(row.exercise.id, fault) for row in rows for fault in row.faults]
+    faults = [(f"{row.exercise.id} {row.edition}".strip(), fault) for row in rows for fault in row.faults]
     for name, fault in faults:
         console.print(f"{name}: {fault}", markup=False)
     total = sum(row.near_misses for row in rows)
@@ -243,19 +247,24 @@ def proof(arguments: argparse.Namespace) -> int:
 
 def release(arguments: argparse.Namespace) -> int:
     from course.authoring.release import release as make
+    from course.grade import identity
 
-    done = make(arguments.folder)
+    roster = identity.roster_rows(arguments.roster) if arguments.roster else None
+    done = make(arguments.folder, roster)
     for name in done.removed:
         print(f"removed: {name}")
     print(f"{done.folder}: {done.files} files, {len(done.written)} new or changed")
+    if roster:
+        print(f"notebooks of {len(roster)} students in {done.folder / 'students'}: hand each out to its owner alone")
     print("answers of a public course are public: hidden inputs, named mistakes and questions in person protect grades")
     return 0
 
 
 def graft(arguments: argparse.Namespace) -> int:
-    from course.grade import identity, nbval_route
+    from course.grade import identity, nbval_route, settings
     from course.grade.graft import graft as make
 
+    chosen = settings.read(arguments.settings)
     if not arguments.submission.is_dir():
         submission = make(arguments.submission, arguments.output)
         for warning in submission.warnings:
@@ -263,8 +272,11 @@ def graft(arguments: argparse.Namespace) -> int:
         print(f"{arguments.output}: {len(submission.answers)} answers; run `pytest --nbval {arguments.output}`")
         return 0
     roster = identity.read_roster(arguments.roster) if arguments.roster else None
-    handed, _ = identity.latest(identity.find([arguments.submission], roster))
-    for entry in nbval_route.graft_all(handed, arguments.output):
+    found = identity.find([arguments.submission], roster)
+    handed, _ = identity.choose(found, chosen.attempts, chosen.attempt)
+    if chosen.variants:
+        identity.enrolled_only(handed, roster)
+    for entry in nbval_route.graft_all(handed, arguments.output, chosen.variants):
         print(f"{entry.student}: {entry.notebook or f'unreadable: {entry.unreadable}'}")
     print(f"{len(handed)} submissions in {arguments.output}; run `course nbval {arguments.output}`")
     return 0
@@ -320,15 +332,18 @@ def grade(arguments: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import Progress
 
-    from course.grade import batch, identity, publish, sandbox, secret, settings, state_folder
+    from course.grade import batch, identity, publish, sandbox, secret, settings, state_folder, variants
     from course.grade import report as reports
 
     console = Console()
     chosen = settings.read(arguments.settings)
     enrolled = identity.roster_rows(arguments.roster) if arguments.roster else []
-    handed = identity.find(arguments.paths, {row.match: row.student for row in enrolled})
+    roster = {row.match: row.student for row in enrolled}
+    handed = identity.find(arguments.paths, roster)
     if arguments.student:
         handed = [dataclasses.replace(item, student=arguments.student) for item in handed]
+    elif chosen.variants:
+        identity.enrolled_only(handed, roster)
     if arguments.report and not arguments.all_attempts:
         handed, replaced = identity.choose(handed, chosen.attempts, chosen.attempt)
         if replaced:
@@ -343,7 +358,7 @@ def grade(arguments: argparse.Namespace) -> int:
             raise ValueError("no sandbox works here, and --require-sandbox was given: nothing was graded")
         console.print("no sandbox works here: these results are advisory, grade only people you trust")
     folder = arguments.report or state_folder()
-    key = secret.read(folder)
+    key = variants.shared_secret() if chosen.variants else secret.read(folder)
     marks = batch.Marks(folder / "marks", key)
     done: list[batch.Graded] = []
     workers = arguments.workers or os.cpu_count() or 1
@@ -351,7 +366,8 @@ def grade(arguments: argparse.Namespace) -> int:
         task = progress.add_task("grading", total=len(handed))
         try:
             rerun = frozenset(arguments.rerun)
-            for graded in batch.grade_all(handed, key, marks, workers, arguments.backend, rerun):
+            for graded in batch.grade_all(handed, key, marks, workers, arguments.backend, rerun,
+                                          personal=chosen.variants):
                 done.append(graded)
                 progress.advance(task)
                 if not arguments.report:

@@ -12,7 +12,7 @@ from course.authoring.build import solution_sources, stub_sources
 from course.check import feedback, gate, judge
 from course.check.judge import Memory
 from course.specs import exercises
-from course.specs.exercise import Draw, Exercise, NearMiss
+from course.specs.exercise import Draw, Exercise, NearMiss, assignments, substitute
 from gradeworker.answer import run
 
 SEEDS = 20
@@ -24,6 +24,7 @@ class Row:
     """Of one exercise: how many of each kind behaved, and what did not."""
 
     exercise: Exercise
+    edition: str = ""  # its constants, where they are not the printed ones
     seeds: int = 0
     near_misses: int = 0
     alternates: int = 0
@@ -39,12 +40,24 @@ def prove(stem: str | None = None, seeds: int = SEEDS) -> list[Row]:
         kernelcheck.install()
     items = exercises(stem)
     solutions, stubs = solution_sources(), stub_sources()
-    return [prove_one(item, solutions.get(item.id), stubs.get(item.id), seeds) for item in items]
+    rows = []
+    for item in items:
+        solution, stub = solutions.get(item.id), stubs.get(item.id)
+        rows.append(prove_one(item, solution, stub, seeds))
+        for constants in item.editions() if solution and stub else []:
+            row = prove_one(item.for_student(constants), substitute(solution, constants), substitute(stub, constants),
+                            max(2, seeds // 4))
+            row.edition = assignments(constants)
+            rows.append(row)
+    return rows
 
 
 def prove_one(item: Exercise, solution: str | None, stub: str | None, seeds: int = SEEDS) -> Row:
     """Prove one checker."""
     row = Row(item)
+    for name, value in {**{name: some[0] for name, some in item.variants.items()}, **item.constants}.items():
+        if solution and assignments({name: value}) not in substitute(solution, {name: value}).splitlines():
+            row.faults.append(f"the answer's cell has no line `{assignments({name: value})}`")
     if solution is None or stub is None:
         row.faults.append("no solution or no stub in the notebooks: run `course build`")
         return row
@@ -65,7 +78,7 @@ def prove_one(item: Exercise, solution: str | None, stub: str | None, seeds: int
 
 
 def _seeded(item: Exercise, count: int):
-    yield "public", list(judge.public_cases(item.id))
+    yield "public", list(judge.public_cases(item.id, item.edition))
     for seed in range(1, count):
         yield f"seed {seed}", item.cases(Draw(f"proof/{item.id}/{seed}"))
 

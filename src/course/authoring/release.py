@@ -28,8 +28,10 @@ import course
 from course import paths
 from course.authoring.build import AuthoringError, solution_regions
 from course.check import judge
-from course.specs import CHAPTERS, exercises, recorded
-from course.specs.exercise import Exercise
+from course.grade import variants
+from course.grade.identity import Enrolled, safe
+from course.specs import CHAPTERS, exercises, file_stem, recorded
+from course.specs.exercise import Exercise, assignments, substitute
 from course.specs.recorded import Recorded
 
 MARKER = ".course-release.json"
@@ -38,7 +40,7 @@ TOP = ("LICENSE", "LICENSE-TEXT.md", "THIRD_PARTY.md", "CITATION.cff", "_config.
        "pyproject.toml", ".gitignore")
 FOLDERS = ("book", "exercises", "third_party", "src")
 # Below src/course: what practice needs of the grader, and of the specs what holds no answer.
-PRACTICE_GRADE = {"__init__.py", "submission.py", "grading.py", "secret.py", "sandbox.py", "worker.py"}
+PRACTICE_GRADE = {"__init__.py", "slim.py", "submission.py", "grading.py", "secret.py", "sandbox.py", "worker.py"}
 PRACTICE_SPECS = {"__init__.py", "exercise.py", "recorded.py"}
 TARGETS = {"help", "$(STAMP)", "book", "lab", "clean"}
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info", ".ipynb_checkpoints", "work", "*.tmp", "_build",
@@ -86,8 +88,11 @@ class Released:
     removed: list[str] = field(default_factory=list)
 
 
-def release(folder: Path) -> Released:
+def release(folder: Path, roster: list[Enrolled] | None = None) -> Released:
     """Write the student edition to ``folder``, or bring the one that lies there up to date.
+
+    With a roster, also each student's own notebooks, with the constants of their edition:
+    ``students/<match>/NN_topic.ipynb``. They are left out of git, since they are nobody else's.
 
     Raises ValueError when ``folder`` holds anything else, :class:`AuthoringError` when something of an answer would
     have gone into it, OSError with what to do when it cannot be written.
@@ -101,6 +106,8 @@ def release(folder: Path) -> Released:
         shutil.rmtree(stage, ignore_errors=True)
         stage.mkdir()
         make(stage)
+        if roster is not None:
+            personal(stage, roster, variants.shared_secret())
         found = leaks(stage)
         if found:
             raise AuthoringError("the student edition would hold parts of answers:\n" + "\n".join(found[:20]))
@@ -138,7 +145,9 @@ def make(stage: Path) -> None:
     (package / "specs" / "in_model" / "__init__.py").write_text('"""How answers are put into the real model."""\n')
     for stem in CHAPTERS:
         items = exercises(stem)
-        data = recorded.dumps([(item, record(item)) for item in items])
+        editions = {item.id: [item.for_student(constants) for constants in item.editions()] for item in items}
+        data = recorded.dumps([(item, record(item), [(each, record(each)) for each in editions[item.id]])
+                               for item in items])
         (package / "specs" / f"{stem}{recorded.ENDING}").write_bytes(data)
         for item in items:
             if item.in_model is not None:
@@ -159,13 +168,42 @@ def _without_pages(book: Path, names: tuple[str, ...]) -> None:
         (book / f"{name}.md").unlink()
 
 
+def personal(stage: Path, roster: list[Enrolled], secret: bytes) -> None:
+    """Every student's notebooks below ``stage``/students, and a line that keeps them out of git."""
+    with (stage / ".gitignore").open("a", encoding="utf-8") as file:
+        file.write("/students/\n")
+    for row in roster:
+        for stem in CHAPTERS:
+            name = f"{file_stem(stem)}.ipynb"
+            notebook = json.loads((stage / "exercises" / name).read_text(encoding="utf-8"))
+            constants = {item.id: variants.constants(secret, row.student, item) for item in exercises(stem)}
+            target = stage / "students" / safe(row.match) / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            text = json.dumps(with_constants(notebook, constants), indent=1, ensure_ascii=False) + "\n"
+            target.write_text(text, encoding="utf-8")
+
+
+def with_constants(notebook: dict, constants: dict[str, dict]) -> dict:
+    """A released notebook with these constants, by exercise id: in the stub, in the task's words, in the check."""
+    for cell in notebook["cells"]:
+        source = cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
+        key = cell["metadata"].get("course", {}).get("key", "")
+        mine = constants.get(key.removesuffix("-task"))
+        if mine:
+            told = assignments(mine).replace(" = ", "=")
+            source = substitute(source, mine).replace(f'check("{key}")', f'check("{key}", {told})')
+            cell["source"] = source.splitlines(keepends=True)
+    notebook["metadata"]["course"]["constants"] = {name: mine for name, mine in constants.items() if mine}
+    return notebook
+
+
 def record(item: Exercise) -> Recorded:
     """What practice needs to know of an exercise's public cases."""
     if item.track == "kernel":
         import kernelcheck
 
         kernelcheck.install()
-    memory = judge.Memory(item, list(judge.public_cases(item.id)))
+    memory = judge.Memory(item, list(judge.public_cases(item.id, item.edition)))
     expected = [memory.expected(index) for index in range(len(memory.cases))]
     outcomes = {near_miss.name: memory.outcomes(near_miss) for near_miss in item.near_misses}
     return Recorded(memory.cases, [(one.value, one.exact, one.tolerance) for one in expected], outcomes)

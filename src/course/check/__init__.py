@@ -29,17 +29,17 @@ class CheckFailed(Exception):
         return str(self).splitlines()[: 1 if self.shown else None]
 
 
-def check(exercise_id: str) -> None:
-    """Check the answer cell of an exercise with its public cases.
+def check(exercise_id: str, **constants) -> None:
+    """Check the answer cell of an exercise with its public cases. ``constants``: of your edition, where it has some.
 
     Prints one constant line when all is right; else raises CheckFailed with feedback in words. The cell is run
     again in a fresh namespace, so an answer that leans on other cells is told which name to move in.
     """
-    from course.check import feedback, judge, progress
+    from course.check import editions, feedback, judge, progress
     from course.specs import exercise
 
-    item = exercise(exercise_id)
-    source = _source(item)
+    source = _source(exercise(exercise_id))
+    item = editions.chosen(exercise(exercise_id), source, constants)
     verdict = _practice(item, source)
     if verdict.error and verdict.error.get("name") and cells.defined_in_notebook(verdict.error["name"]):
         verdict = judge._replace(verdict, note="elsewhere")
@@ -101,11 +101,11 @@ def try_in_model(exercise_id: str, prompt: str = "The capital of France is") -> 
 
     An answer that is missing or does not pass its check yet is told so; the check cell is where that is an error.
     """
-    from course.check import trial
+    from course.check import editions, trial
     from course.specs import exercise
 
-    item = exercise(exercise_id)
     source = cells.source_for(exercise_id)
+    item = editions.chosen(exercise(exercise_id), source or "")
     print(f"{exercise_id}: run its answer cell first" if source is None else trial.run(item, source, prompt))
 
 

@@ -158,11 +158,9 @@ def _kind_of(error: dict) -> tuple:
 
 
 @functools.lru_cache(maxsize=256)
-def public_cases(exercise_id: str) -> tuple[Case, ...]:
-    """The cases a learner meets: always the same."""
-    from course.specs import exercise
-
-    item = exercise(exercise_id)
+def public_cases(exercise_id: str, edition: tuple = ()) -> tuple[Case, ...]:
+    """The cases a learner meets: always the same. ``edition``: as :attr:`Exercise.edition`."""
+    item = _edition(exercise_id, edition)
     if isinstance(item, RecordedExercise):
         return tuple(item.recorded.cases)
     return tuple(item.cases(Draw(f"{PUBLIC_SEED}/{exercise_id}")))
@@ -179,7 +177,7 @@ def practice(exercise: Exercise, source: str, runner: Callable = run, diagnose: 
     if findings:
         kind = "error" if findings[0].kind == "syntax" else "policy"
         return Verdict(kind, exercise, findings=tuple(findings))
-    memory = public_memory(exercise.id)
+    memory = public_memory(exercise.id, exercise.edition)
     verdict = judge(exercise, memory.cases, runner(exercise.job(source, calls(memory.cases))), diagnose, memory)
     return _replace(verdict, line=_line(source, verdict.error))
 
@@ -191,11 +189,16 @@ def _line(source: str, error: dict | None) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def public_memory(exercise_id: str) -> Memory:
+def public_memory(exercise_id: str, edition: tuple = ()) -> Memory:
     """Shared by all checks of an exercise in this process, so that only the first one is slow."""
+    return Memory(_edition(exercise_id, edition), list(public_cases(exercise_id, edition)))
+
+
+def _edition(exercise_id: str, edition: tuple) -> Exercise:
     from course.specs import exercise
 
-    return Memory(exercise(exercise_id), list(public_cases(exercise_id)))
+    item = exercise(exercise_id)
+    return item.for_student(dict(edition)) if edition else item
 
 
 def _replace(verdict: Verdict, **changes) -> Verdict:

@@ -33,7 +33,7 @@ def report(item: Exercise, source: str, card: str = "l4", gpu: bool = False) -> 
     find(card)
     if not child.practice(item, source).passed:
         return f'{item.id} does not pass its check yet: see check("{item.id}")'
-    case = max(judge.public_cases(item.id), key=lambda case: item.bound(case) or 0)
+    case = max(judge.public_cases(item.id, item.edition), key=lambda case: item.bound(case) or 0)
     command = [sys.executable, "-m", "course.check.report", card, str(item.bound(case) or 0)] + ["--gpu"] * gpu
     job = item.job(source, [case])
     try:

@@ -22,7 +22,7 @@ from course.check import compare, feedback, gate, judge
 from course.check.cells import is_stub
 from course.check.judge import Verdict
 from course.check.progress import normalise
-from course.grade import audit, grading
+from course.grade import audit, grading, variants
 from course.grade import submission as submissions
 from course.grade.identity import Handed
 from course.grade.submission import Unreadable
@@ -126,6 +126,7 @@ class Marks:
             course.__version__,
             item.id,
             checker_digest(item),
+            repr(item.edition),
             self._salt,
             "" if source is None else normalise(source),
         ]
@@ -160,15 +161,20 @@ def _source_of(module: ModuleType) -> str:
 
 def checker_digest(item: Exercise) -> str:
     """Digest of the code that judges an exercise: its spec, the comparison, the gate."""
-    modules = [inspect.getmodule(item.reference), compare, gate, judge, grading]
+    reference = getattr(item.reference, "func", item.reference)  # of a student's edition, told its constants
+    modules = [inspect.getmodule(reference), compare, gate, judge, grading]
     text = "".join(_source_of(module) for module in modules if module is not None)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def grade_one(
-    worker: Worker, handed: Handed, secret: bytes, marks: Marks, rerun: frozenset[str] = frozenset()
+    worker: Worker, handed: Handed, secret: bytes, marks: Marks, rerun: frozenset[str] = frozenset(),
+    personal: bool = False,
 ) -> Graded:
-    """Grade one submission; every mark is kept as soon as it is made. ``infra`` is tried once more, and never kept."""
+    """Grade one submission; every mark is kept as soon as it is made. ``infra`` is tried once more, and never kept.
+
+    ``personal``: with the constants of this student's edition.
+    """
     try:
         notebook = submissions.read(handed.path)
         items = grading.exercises_of(notebook, handed.path)
@@ -180,6 +186,8 @@ def grade_one(
             handed.student, str(handed.path), handed.stem, unreadable,
             unreadable=str(error), sandbox=worker.probe.label, lms_id=handed.lms_id,
         )
+    if personal:
+        items = [variants.edition(secret, handed.student, item) for item in items]
     graded = Graded(
         handed.student,
         str(handed.path),
@@ -220,6 +228,7 @@ def grade_all(
     backend: str | None = None,
     rerun: frozenset[str] = frozenset(),
     on_done: Callable[[Graded], None] = lambda graded: None,
+    personal: bool = False,
 ) -> Iterator[Graded]:
     """Grade all, ``workers`` at a time; yields in the order in which they are done.
 
@@ -233,7 +242,7 @@ def grade_all(
     def task(item: Handed) -> Graded:
         worker = spare.get()
         try:
-            return grade_one(worker, item, secret, marks, rerun)
+            return grade_one(worker, item, secret, marks, rerun, personal)
         finally:
             spare.put(worker)
 

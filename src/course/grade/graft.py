@@ -20,14 +20,17 @@ from course.grade.submission import Submission, Unreadable
 SOURCE_KEY = "course_answer"
 
 
-def graft(path: Path, output: Path, exercises: list | None = None) -> Submission:
-    """Write the graded notebook of a submission to ``output``. Raises :class:`Unreadable`."""
+def graft(path: Path, output: Path, exercises: list | None = None, student: str = "") -> Submission:
+    """Write the graded notebook of a submission to ``output``. Raises :class:`Unreadable`.
+
+    ``student``: whose constants the exercises have; "": those that the course prints.
+    """
     from course.grade.grading import exercises_of
 
     notebook = submissions.read(path)
     wanted = exercises if exercises is not None else exercises_of(notebook, path)
     submission = submissions.extract(notebook, path.stem, wanted)
-    grafted = make(submission, wanted)
+    grafted = make(submission, wanted, student)
     # JSON by itself may hold half a surrogate pair, UTF-8 may not: what is written is ASCII.
     text = json.dumps(json.loads(nbformat.writes(grafted)), indent=1) + "\n"
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -40,14 +43,15 @@ def graft(path: Path, output: Path, exercises: list | None = None) -> Submission
     return submission
 
 
-def make(submission: Submission, exercises: list) -> nbformat.NotebookNode:
+def make(submission: Submission, exercises: list, student: str = "") -> nbformat.NotebookNode:
     """The graded notebook as an object."""
+    opened = f'"{submission.digest}"' + (f", student={json.dumps(student)}" if student else "")
     cells = [
         new_markdown_cell(
             f"# Graded copy of {submission.name}\n\nStudent sources are raw cells; no code cell is theirs.",
             id="graded-head",
         ),
-        new_code_cell(f'from course.grade import grade, open_submission\n\nopen_submission("{submission.digest}")',
+        new_code_cell(f"from course.grade import grade, open_submission\n\nopen_submission({opened})",
                       id="graded-open", execution_count=1),
     ]
     for item in exercises:

@@ -129,6 +129,16 @@ def _enrolled(path: Path, root: Path, roster: dict[str, str]) -> str | None:
     return roster[max(found, key=len)] if found else None
 
 
+def enrolled_only(handed: list[Handed], roster: dict[str, str] | None) -> None:
+    """Where constants differ from student to student, all must be known. Raises ValueError that names who is not."""
+    if not roster:
+        raise ValueError("course.toml says variants = true: give --roster, since every student has own constants")
+    strange = sorted({item.student for item in handed} - set(roster.values()))
+    if strange:
+        raise ValueError(f"not in the roster, so their constants are not known: {', '.join(strange)}. "
+                         "Add a line for each")
+
+
 def safe(name: str) -> str:
     """A student's name as a folder name: never a path, and never the same for two students."""
     cleaned = re.sub(r"[^\w.@+-]+", "_", name).strip("._")

@@ -47,8 +47,11 @@ class Entry:
     possible: int = 0
 
 
-def graft_all(handed: list[Handed], out: Path) -> list[Entry]:
-    """Graft every submission below ``out`` and write the index. Nothing of a submission is executed."""
+def graft_all(handed: list[Handed], out: Path, personal: bool = False) -> list[Entry]:
+    """Graft every submission below ``out`` and write the index. Nothing of a submission is executed.
+
+    ``personal``: students have constants of their own.
+    """
     entries: list[Entry] = []
     taken: set[Path] = set()
     for item in handed:
@@ -62,7 +65,7 @@ def graft_all(handed: list[Handed], out: Path) -> list[Entry]:
         target = folder / "graded.ipynb"
         target.unlink(missing_ok=True)
         try:
-            entry.warnings = grafts.graft(item.path, target).warnings
+            entry.warnings = grafts.graft(item.path, target, student=item.student if personal else "").warnings
         except Unreadable as error:
             entry.unreadable = str(error)
         else:
@@ -171,12 +174,14 @@ def _verdict(case: ElementTree.Element, exercise_id: str) -> str:
 
 def differences(entries: list[Entry], graded: list) -> list[str]:
     """Where this route and ``course grade`` differ, in words; empty when they agree on every exercise."""
-    direct = {(item.student, item.stem): {mark.id: mark.verdict for mark in item.marks} for item in graded}
+    direct = {item.path: {mark.id: mark.verdict for mark in item.marks} for item in graded}
+    known = {(item.student, item.stem) for item in graded}
     found = []
     for entry in entries:
-        theirs = direct.get((entry.student, entry.stem))
+        theirs = direct.get(entry.source)
         if theirs is None:
-            found.append(f"{entry.student}, {entry.stem}: not in the report")
+            if (entry.student, entry.stem) not in known:  # else another attempt is the best, and counts
+                found.append(f"{entry.student}, {entry.stem}: not in the report")
             continue
         for name, verdict in entry.verdicts.items():
             if theirs.get(name) != verdict:

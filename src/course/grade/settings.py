@@ -30,6 +30,7 @@ class Settings:
     show: str = "mistake"
     show_later: str = ""  # what students see from show_later_from on; "": as before
     show_later_from: datetime.date | datetime.datetime | None = None
+    variants: bool = False  # students have constants of their own, as `course release --roster` wrote them
 
     def weight(self, exercise_id: str) -> float:
         """Factor on an exercise's points; 0 leaves it out."""
@@ -121,6 +122,7 @@ def _settings(data: dict) -> Settings:
             raise _Mistake(name, f"{name} is one of {', '.join(options)}, not {values[name]!r}")
     _check(values, "leave_out", _is_list_of_ids, 'a list of exercises, such as ["kv_cache.KVCache"]')
     _check(values, "weights", lambda value: isinstance(value, dict), "a table: exercise = factor")
+    _check(values, "variants", lambda value: isinstance(value, bool), "true or false")
     _check(values, "attempts", lambda value: type(value) is int and value >= 0, "a whole number; 0 counts all")
     _check(values, "bonus_cap", _is_amount, "a number such as 0.2")
     _check(values, "show_later_from", lambda value: isinstance(value, datetime.date), "a date such as 2027-01-15")

@@ -15,12 +15,14 @@ Only the source text of such a function is used: it is run as an answer, after t
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
+import itertools
 import random
 import re
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -136,6 +138,10 @@ class Exercise:
     seconds: float = 10.0  # wall-clock limit for all cases in the worker
     near_misses: list[NearMiss] = field(default_factory=list)
     alternates: list[Alternate] = field(default_factory=list)
+    # A constant that stands at the top of the answer's cell, and what it may be: the first is what the course prints.
+    # `reference` (and `cases`, where it cares) takes it as a keyword of that name.
+    variants: dict[str, tuple] = field(default_factory=dict)
+    constants: dict[str, Any] = field(default_factory=dict)  # of a student's edition (see for_student); else empty
 
     @property
     def stem(self) -> str:
@@ -150,6 +156,41 @@ class Exercise:
     def cell_id(self) -> str:
         """Cell id and nbgrader grade_id: the id with a dash for the dot."""
         return self.id.replace(".", "-")
+
+    @property
+    def edition(self) -> tuple:
+        """The constants of a student's edition, to be told apart by; empty for the exercise as the course prints it."""
+        return tuple(sorted(self.constants.items()))
+
+    def editions(self) -> list[dict[str, Any]]:
+        """Constants of all editions there can be, the printed one first; none for an exercise without variants."""
+        if not self.variants:
+            return []
+        return [dict(zip(self.variants, values)) for values in itertools.product(*self.variants.values())]
+
+    def for_student(self, constants: dict[str, Any]) -> Exercise:
+        """The edition with these constants: its cases, its reference, its right and wrong answers.
+
+        An answer that holds the constants of another edition is a mistake of its own there. Raises ValueError for
+        a constant or a value that the exercise does not know.
+        """
+        for name, value in constants.items():
+            if name not in self.variants or value not in self.variants[name]:
+                options = "; ".join(f"{key} is one of {', '.join(map(literal, some))}"
+                                    for key, some in self.variants.items())
+                raise ValueError(f"{self.id}: {name} = {value!r} is none of its constants ({options or 'it has none'})")
+        mine = {**self.editions()[0], **constants} if self.variants else {}
+        others = [other for other in self.editions() if other != mine]
+        foreign = [
+            NearMiss(f"{FOREIGN}: {assignments(other)}", f"Your edition asks for {assignments(mine)}: it stands at the top "
+                     "of the cell as it was given to you.", substitute(self.alternates[0].source, other), self.section)
+            for other in others
+        ]
+        return replace(
+            self, constants=mine, reference=_told(self.reference, mine), cases=_told(self.cases, mine),
+            near_misses=[replace(near, source=substitute(near.source, mine)) for near in self.near_misses] + foreign,
+            alternates=[replace(other, source=substitute(other.source, mine)) for other in self.alternates],
+        )
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -181,7 +222,9 @@ class Exercise:
     def _answer_source(self, answer: Any) -> str:
         """Source of an answer; a kernel's decorator is put back, since a spec is imported where Triton is missing."""
         text = source_of(answer)
-        return f"@triton.jit\n{text}" if self.track == "kernel" else text
+        if self.track == "kernel":
+            return f"@triton.jit\n{text}"
+        return "".join(f"{name} = {literal(some[0])}\n" for name, some in self.variants.items()) + text
 
     @property
     def driver(self) -> str:
@@ -208,6 +251,31 @@ class Exercise:
             kernel=self.track == "kernel",
             cases=[(case.args, case.kwargs) for case in cases],
         )
+
+
+FOREIGN = "the constant of another edition"
+
+
+def literal(value: Any) -> str:
+    """A constant as it is written in a notebook: 10_000.0, 1e-05."""
+    return f"{value:_}" if type(value) in (int, float) else repr(value)
+
+
+def assignments(constants: dict[str, Any]) -> str:
+    return ", ".join(f"{name} = {literal(value)}" for name, value in constants.items())
+
+
+def substitute(text: str, constants: dict[str, Any]) -> str:
+    """The text with every ``NAME = number`` of these constants rewritten; for code and prose alike."""
+    for name, value in constants.items():
+        text = re.sub(rf"\b{name} = [0-9][0-9_.eE+-]*(?<![.+-])", f"{name} = {literal(value)}", text)
+    return text
+
+
+def _told(function: Callable, constants: dict[str, Any]) -> Callable:
+    """The function with those of the constants as keywords that it takes."""
+    known = {name: value for name, value in constants.items() if name in inspect.signature(function).parameters}
+    return functools.partial(function, **known) if known else function
 
 
 def source_of(thing: Any) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,17 @@ class RecordedExercise(Exercise):
 
     recorded: Recorded | None = None
     driver_source: str = ""
+    # Near-misses and recording of each student's edition, by its constants.
+    recorded_editions: dict[tuple, tuple[list[NearMiss], Recorded]] = field(default_factory=dict)
+
+    def for_student(self, constants: dict[str, Any]) -> RecordedExercise:
+        """As :meth:`Exercise.for_student`, out of the recording."""
+        mine = {**{name: options[0] for name, options in self.variants.items()}, **constants}
+        key = tuple(sorted(mine.items()))
+        if key not in self.recorded_editions:
+            raise ValueError(f"{self.id}: there is no edition with {mine}")
+        near_misses, kept = self.recorded_editions[key]
+        return replace(self, constants=mine, near_misses=near_misses, recorded=kept)
 
     @property
     def driver(self) -> str:
@@ -54,9 +65,9 @@ def student_edition() -> bool:
     return any(FOLDER.glob(f"*{ENDING}"))
 
 
-def dumps(exercises: list[tuple[Exercise, Recorded]]) -> bytes:
-    """The bytes of a chapter's file."""
-    data = wire.encode([_to_plain(item, recorded) for item, recorded in exercises])
+def dumps(exercises: list[tuple[Exercise, Recorded, list[tuple[Exercise, Recorded]]]]) -> bytes:
+    """The bytes of a chapter's file: each exercise with its recording, and those of its editions."""
+    data = wire.encode([_to_plain(*parts) for parts in exercises])
     return MAGIC + hashlib.sha256(data).digest() + data
 
 
@@ -81,13 +92,21 @@ def load(stem: str) -> tuple[RecordedExercise, ...]:
     return loads(data, str(path))
 
 
-def _to_plain(item: Exercise, recorded: Recorded) -> dict:
+def _to_plain(item: Exercise, recorded: Recorded, editions: list[tuple[Exercise, Recorded]]) -> dict:
     return {
         **{name: getattr(item, name) for name in PLAIN},
         "tolerance": _tolerance(item.tolerance),
         "mutates": sorted(item.mutates),
         "driver": item.driver,
         "in_model": item.in_model.__name__ if item.in_model else "",
+        "variants": item.variants,
+        "editions": [[list(map(list, other.edition)), _kept_to_plain(other, kept)] for other, kept in editions],
+        **_kept_to_plain(item, recorded),
+    }
+
+
+def _kept_to_plain(item: Exercise, recorded: Recorded) -> dict:
+    return {
         "near_misses": [[near.name, near.says, near.section] for near in item.near_misses],
         "cases": [[case.args, case.kwargs, case.label, case.tolerance and _tolerance(case.tolerance), item.bound(case)]
                   for case in recorded.cases],
@@ -97,11 +116,18 @@ def _to_plain(item: Exercise, recorded: Recorded) -> dict:
     }
 
 
-def _from_plain(plain: dict) -> RecordedExercise:
+def _kept_from_plain(plain: dict) -> tuple[list[NearMiss], Recorded]:
+    near_misses = [NearMiss(name, says, "", section) for name, says, section in plain["near_misses"]]
     cases = [Case(args, kwargs, label, tolerance and Tolerance(*tolerance), bound)
              for args, kwargs, label, tolerance, bound in plain["cases"]]
     expected = [(value, exact, Tolerance(*tolerance)) for value, exact, tolerance in plain["expected"]]
     outcomes = {name: [Outcome.from_bytes(data) for data in each] for name, each in plain["outcomes"]}
+    return near_misses, Recorded(cases, expected, outcomes)
+
+
+def _from_plain(plain: dict) -> RecordedExercise:
+    near_misses, kept = _kept_from_plain(plain)
+    editions = {tuple(map(tuple, constants)): _kept_from_plain(each) for constants, each in plain["editions"]}
     return RecordedExercise(
         **{name: plain[name] for name in PLAIN},
         tolerance=Tolerance(*plain["tolerance"]),
@@ -109,8 +135,10 @@ def _from_plain(plain: dict) -> RecordedExercise:
         reference=_not_here,
         cases=_not_here,
         in_model=_in_model(plain["id"], plain["in_model"]) if plain["in_model"] else None,
-        near_misses=[NearMiss(name, says, "", section) for name, says, section in plain["near_misses"]],
-        recorded=Recorded(cases, expected, outcomes),
+        near_misses=near_misses,
+        recorded=kept,
+        recorded_editions=editions,
+        variants=plain["variants"],
         driver_source=plain["driver"],
     )
 

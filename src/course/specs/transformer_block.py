@@ -349,8 +349,11 @@ def rms_norm(x, weight, eps):
 # --- rope ------------------------------------------------------------------------------------------------
 
 
-def _rope_reference(x, positions, theta):
-    wide = _wide(x)
+THETA = 10_000.0  # stands at the top of the answer's cell, and may differ from student to student
+
+
+def _rope_reference(x, positions, theta=None, *, THETA=THETA):
+    theta, wide = THETA if theta is None else theta, _wide(x)
     exponents = torch.arange(0, x.shape[-1], 2, dtype=wide.dtype) / x.shape[-1]
     angles = positions[:, None].to(wide.dtype) * theta**-exponents
     cos, sin = angles.cos()[:, None], angles.sin()[:, None]
@@ -377,6 +380,7 @@ def _rope_cases(draw: Draw) -> list[Case]:
         Case((draw.randn(3, heads, dim, dtype=torch.float16), torch.arange(3) + 40, 10000.0), label="fp16",
              tolerance=HALF),
         Case((draw.randn(0, heads, dim), torch.arange(0), 10000.0), label="no tokens"),
+        Case((draw.randn(5, heads, dim), torch.arange(5) + start), label="without theta, which is then THETA"),
     ]
 
 
@@ -396,7 +400,8 @@ def _rope_in_model(answer, checkpoint):
 ROPE = Exercise(
     id="transformer_block.rope",
     title="Rotary position embedding",
-    signature="rope(x, positions, theta)",
+    signature="rope(x, positions, theta=THETA)",
+    variants={"THETA": (THETA, 20_000.0, 30_000.0, 40_000.0, 50_000.0, 80_000.0)},
     reference=_rope_reference,
     cases=_rope_cases,
     hints=(
@@ -420,7 +425,7 @@ ROPE = Exercise(
 
 @ROPE.near_miss("it pairs neighbours", section=f"{PAGE}#which-two-channels-are-a-pair",
                 says="Channels (2i, 2i + 1) are pairs in Meta's files and in GGUF. These weights pair i with i + D/2.")
-def rope(x, positions, theta):
+def rope(x, positions, theta=THETA):
     wide = x.float()
     f = theta ** (-torch.arange(0, x.shape[-1], 2).float() / x.shape[-1])
     angle = (positions.float()[:, None] * f)[:, None]
@@ -432,7 +437,7 @@ def rope(x, positions, theta):
 @ROPE.near_miss("it counts the rows instead of reading the positions", section=f"{PAGE}#positions-come-from-outside",
                 says="Row 0 need not stand at position 0: a decoded token comes after all that is cached. "
                      "Use the positions that are given.")
-def rope(x, positions, theta):
+def rope(x, positions, theta=THETA):
     f = theta ** (-torch.arange(0, x.shape[-1], 2).float() / x.shape[-1])
     angle = (torch.arange(len(x)).float()[:, None] * f)[:, None]
     a, b = x.float().chunk(2, dim=-1)
@@ -441,7 +446,7 @@ def rope(x, positions, theta):
 
 @ROPE.near_miss("the exponent lacks its 2", section=f"{PAGE}#fast-pairs-and-slow-pairs",
                 says="Pair i turns by theta**(-2i/D): over the D/2 pairs the exponent runs from 0 almost to -1.")
-def rope(x, positions, theta):
+def rope(x, positions, theta=THETA):
     f = theta ** (-torch.arange(x.shape[-1] // 2).float() / x.shape[-1])
     angle = (positions.float()[:, None] * f)[:, None]
     a, b = x.float().chunk(2, dim=-1)
@@ -450,7 +455,7 @@ def rope(x, positions, theta):
 
 @ROPE.near_miss("theta is fixed at 10,000", section=f"{PAGE}#fast-pairs-and-slow-pairs",
                 says="10,000 was the first choice; Llama 3 uses 500,000 and SmolLM2 100,000. Use the argument.")
-def rope(x, positions, theta):
+def rope(x, positions, theta=THETA):
     f = 10000.0 ** (-torch.arange(0, x.shape[-1], 2).float() / x.shape[-1])
     angle = (positions.float()[:, None] * f)[:, None]
     a, b = x.float().chunk(2, dim=-1)
@@ -460,7 +465,7 @@ def rope(x, positions, theta):
 @ROPE.near_miss("it turns the other way", section=f"{PAGE}#rope",
                 says="(a, b) goes to (a cos - b sin, a sin + b cos). With the signs swapped distances change sign, "
                      "and trained weights expect one direction.")
-def rope(x, positions, theta):
+def rope(x, positions, theta=THETA):
     f = theta ** (-torch.arange(0, x.shape[-1], 2).float() / x.shape[-1])
     angle = (positions.float()[:, None] * f)[:, None]
     a, b = x.float().chunk(2, dim=-1)
@@ -470,7 +475,7 @@ def rope(x, positions, theta):
 @ROPE.near_miss("the angles are computed in half precision", section=f"{PAGE}#positions-come-from-outside",
                 says="bf16 knows no integer between 4,096 and 4,128: neighbouring tokens get one angle. "
                      "Compute positions * frequencies in fp32.")
-def rope(x, positions, theta):
+def rope(x, positions, theta=THETA):
     f = theta ** (-torch.arange(0, x.shape[-1], 2).float() / x.shape[-1])
     angle = (positions.to(x.dtype)[:, None] * f.to(x.dtype))[:, None].float()
     a, b = x.float().chunk(2, dim=-1)
@@ -479,7 +484,7 @@ def rope(x, positions, theta):
 
 @ROPE.near_miss("the angle is added", section=f"{PAGE}#rope",
                 says="RoPE turns pairs; nothing is added. Adding sines and cosines is what the first transformer did.")
-def rope(x, positions, theta):
+def rope(x, positions, theta=THETA):
     f = theta ** (-torch.arange(0, x.shape[-1], 2).float() / x.shape[-1])
     angle = (positions.float()[:, None] * f)[:, None]
     a, b = x.float().chunk(2, dim=-1)
@@ -487,7 +492,7 @@ def rope(x, positions, theta):
 
 
 @ROPE.alternate("as complex numbers")
-def rope(x, positions, theta):
+def rope(x, positions, theta=THETA):
     half = x.shape[-1] // 2
     pairs = torch.complex(x[..., :half].double(), x[..., half:].double())
     f = theta ** (-2 * torch.arange(half, dtype=torch.float64) / x.shape[-1])
@@ -497,7 +502,7 @@ def rope(x, positions, theta):
 
 
 @ROPE.alternate("with a half rotated by 90 degrees")
-def rope(x, positions, theta):
+def rope(x, positions, theta=THETA):
     dim = x.shape[-1]
     f = 1.0 / theta ** (torch.arange(0, dim, 2).float() / dim)
     angle = torch.outer(positions.float(), f)
@@ -1094,8 +1099,11 @@ def block(x, w, cos, sin, head_dim, eps, attend):
 # --- the LM head -----------------------------------------------------------------------------------------
 
 
-def _lm_head_reference(x, norm_weight, head_weight, eps):
-    last = x[-1]
+EPS = 1e-5  # stands at the top of the answer's cell, and may differ from student to student
+
+
+def _lm_head_reference(x, norm_weight, head_weight, eps=None, *, EPS=EPS):
+    eps, last = EPS if eps is None else eps, x[-1]
     return (last * torch.rsqrt(last.square().mean() + eps) * norm_weight) @ head_weight.T
 
 
@@ -1113,6 +1121,8 @@ def _lm_head_cases(draw: Draw) -> list[Case]:
         case(3, "values so small that eps counts", scale=2e-3),
         Case((draw.strided(4, hidden), draw.randn(hidden), draw.strided(vocab, hidden), 1e-5),
              label="not contiguous in memory"),
+        Case((draw.randn(3, hidden, scale=2e-3), draw.randn(hidden), draw.randn(vocab, hidden)),
+             label="without eps, which is then EPS"),
     ]
 
 
@@ -1129,7 +1139,8 @@ def _lm_head_in_model(answer, checkpoint):
 LM_HEAD = Exercise(
     id="transformer_block.lm_head",
     title="The LM head",
-    signature="lm_head(x, norm_weight, head_weight, eps)",
+    signature="lm_head(x, norm_weight, head_weight, eps=EPS)",
+    variants={"EPS": (EPS, 1e-6, 3e-6, 2e-5, 5e-5)},
     reference=_lm_head_reference,
     cases=_lm_head_cases,
     hints=(
@@ -1150,37 +1161,37 @@ LM_HEAD = Exercise(
 
 @LM_HEAD.near_miss("the final norm is missing", section=f"{PAGE}#the-norm-the-document-leaves-out",
                    says="After the last block comes one more RMSNorm, with a weight of its own, before the product.")
-def lm_head(x, norm_weight, head_weight, eps):
+def lm_head(x, norm_weight, head_weight, eps=EPS):
     return x[-1] @ head_weight.T
 
 
 @LM_HEAD.near_miss("the norm's weight is missing", section=f"{PAGE}#the-norm-the-document-leaves-out",
                    says="Dividing by the root mean square scales all logits alike; the weight is what changes their "
                         "order. Multiply by norm_weight.")
-def lm_head(x, norm_weight, head_weight, eps):
+def lm_head(x, norm_weight, head_weight, eps=EPS):
     return parts.rms_norm(x[-1], torch.ones_like(norm_weight), eps) @ head_weight.T
 
 
 @LM_HEAD.near_miss("it scores every position",
                    says="Only the last position says what comes next: [vocab] is wanted, not [T, vocab].")
-def lm_head(x, norm_weight, head_weight, eps):
+def lm_head(x, norm_weight, head_weight, eps=EPS):
     return parts.rms_norm(x, norm_weight, eps) @ head_weight.T
 
 
 @LM_HEAD.near_miss("it takes the first position",
                    says="x[0] has seen nothing but itself. The row that has seen the whole text is the last, x[-1].")
-def lm_head(x, norm_weight, head_weight, eps):
+def lm_head(x, norm_weight, head_weight, eps=EPS):
     return parts.rms_norm(x[0], norm_weight, eps) @ head_weight.T
 
 
 @LM_HEAD.near_miss("it returns probabilities",
                    says="Logits are wanted: what samples from them applies its own temperature and softmax.")
-def lm_head(x, norm_weight, head_weight, eps):
+def lm_head(x, norm_weight, head_weight, eps=EPS):
     return (parts.rms_norm(x[-1], norm_weight, eps) @ head_weight.T).softmax(-1)
 
 
 @LM_HEAD.alternate("by hand, with F.linear")
-def lm_head(x, norm_weight, head_weight, eps):
+def lm_head(x, norm_weight, head_weight, eps=EPS):
     last = x[-1:]
     last = last / torch.sqrt(last.pow(2).mean(-1, keepdim=True) + eps) * norm_weight
     return F.linear(last, head_weight).squeeze(0)

@@ -263,7 +263,7 @@ def test_what_a_release_must_not_hold_is_not_sliced_into_it():
 
 def test_a_recording_gives_back_what_went_in_and_refuses_a_damaged_one():
     item = exercise("triton_primer.row_sum")
-    data = recorded.dumps([(item, releasing.record(item))])
+    data = recorded.dumps([(item, releasing.record(item), [])])
     (again,) = recorded.loads(data)
     assert (again.id, again.hints, again.tolerance, again.driver) == (item.id, item.hints, item.tolerance, item.driver)
     assert [near.name for near in again.near_misses] == [near.name for near in item.near_misses]

@@ -57,13 +57,15 @@ def test_a_report_that_is_missing_or_broken_is_believed_in_nothing(tmp_path):
 
 
 def test_differences_are_told_in_words():
-    entry = Entry("a", "x", "", verdicts={"x.one": "pass", "x.two": "wrong"})
+    entry = Entry("a", "x", "a/x.ipynb", verdicts={"x.one": "pass", "x.two": "wrong"})
 
     class Item:
-        student, stem = "a", "x"
+        student, stem, path = "a", "x", "a/x.ipynb"
         marks = (type("M", (), {"id": "x.one", "verdict": "pass"}), type("M", (), {"id": "x.two", "verdict": "pass"}))
 
     assert nbval_route.differences([entry], [Item]) == ["a, x.two: nbval says wrong, the report pass"]
+    other = Entry("a", "x", "a/x-1.ipynb", verdicts={"x.one": "wrong"})
+    assert nbval_route.differences([other], [Item]) == [], "an attempt that does not count"
     assert nbval_route.differences([entry], []) == ["a, x: not in the report"]
 
 
