@@ -86,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--rerun", action="append", default=[], metavar="ID", help="grade this exercise again")
     command.add_argument("--all-attempts", action="store_true", help="not only each student's latest submission")
     command.add_argument("--require-sandbox", action="store_true", help="refuse to grade without a sandbox")
+    command.add_argument("--ray", metavar="ADDRESS", help="grade on a Ray cluster, with --report: auto or HOST:PORT")
     command.add_argument("--backend", choices=("bwrap", "landlock", "none"), help="start with this sandbox")
     command = add("merge", merge, "join the reports of shards")
     command.add_argument("folders", type=Path, nargs="+")
@@ -335,6 +336,8 @@ def grade(arguments: argparse.Namespace) -> int:
     from course.grade import batch, identity, publish, sandbox, secret, settings, state_folder, variants
     from course.grade import report as reports
 
+    if arguments.ray and not arguments.report:
+        raise ValueError("--ray needs --report DIR: a class that takes several machines is not read on the screen")
     console = Console()
     chosen = settings.read(arguments.settings)
     enrolled = identity.roster_rows(arguments.roster) if arguments.roster else []
@@ -361,13 +364,21 @@ def grade(arguments: argparse.Namespace) -> int:
     key = variants.shared_secret() if chosen.variants else secret.read(folder)
     marks = batch.Marks(folder / "marks", key)
     done: list[batch.Graded] = []
+    lost: list[identity.Handed] = []  # whose node went away, and who were sent to another
     workers = arguments.workers or os.cpu_count() or 1
     with Progress(console=console, disable=not arguments.report or not console.is_terminal) as progress:
         task = progress.add_task("grading", total=len(handed))
         try:
             rerun = frozenset(arguments.rerun)
-            for graded in batch.grade_all(handed, key, marks, workers, arguments.backend, rerun,
-                                          personal=chosen.variants):
+            if arguments.ray:
+                from course.grade import distribute
+
+                stream = distribute.grade_all(handed, key, marks, arguments.ray, arguments.backend, rerun,
+                                              chosen.variants, arguments.require_sandbox, on_lost=lost.append)
+            else:
+                stream = batch.grade_all(handed, key, marks, workers, arguments.backend, rerun,
+                                         personal=chosen.variants)
+            for graded in stream:
                 done.append(graded)
                 progress.advance(task)
                 if not arguments.report:
@@ -375,6 +386,8 @@ def grade(arguments: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             console.print(f"stopped: {len(done)} of {len(handed)} graded, every mark is kept; run it again to go on")
             return 130
+    if lost:
+        console.print(f"{len(lost)} submissions were lost with their machine and sent once more")
     if arguments.report:
         earlier = publish.merge([arguments.report]) if (arguments.report / "grades.json").is_file() else []
         finished = batch.in_order(done, handed)
