@@ -27,11 +27,11 @@ import yaml
 import course
 from course import paths
 from course.authoring.build import AuthoringError, solution_regions
-from course.check import judge
+from course.check import editions, judge
 from course.grade import variants
 from course.grade.identity import Enrolled, safe
 from course.specs import CHAPTERS, exercises, file_stem, recorded
-from course.specs.exercise import Exercise, assignments, substitute
+from course.specs.exercise import Exercise
 from course.specs.recorded import Recorded
 
 MARKER = ".course-release.json"
@@ -145,8 +145,8 @@ def make(stage: Path) -> None:
     (package / "specs" / "in_model" / "__init__.py").write_text('"""How answers are put into the real model."""\n')
     for stem in CHAPTERS:
         items = exercises(stem)
-        editions = {item.id: [item.for_student(constants) for constants in item.editions()] for item in items}
-        data = recorded.dumps([(item, record(item), [(each, record(each)) for each in editions[item.id]])
+        others = {item.id: [item.for_student(constants) for constants in item.editions()] for item in items}
+        data = recorded.dumps([(item, record(item), [(each, record(each)) for each in others[item.id]])
                                for item in items])
         (package / "specs" / f"{stem}{recorded.ENDING}").write_bytes(data)
         for item in items:
@@ -179,22 +179,8 @@ def personal(stage: Path, roster: list[Enrolled], secret: bytes) -> None:
             constants = {item.id: variants.constants(secret, row.student, item) for item in exercises(stem)}
             target = stage / "students" / safe(row.match) / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            text = json.dumps(with_constants(notebook, constants), indent=1, ensure_ascii=False) + "\n"
+            text = json.dumps(editions.with_constants(notebook, constants), indent=1, ensure_ascii=False) + "\n"
             target.write_text(text, encoding="utf-8")
-
-
-def with_constants(notebook: dict, constants: dict[str, dict]) -> dict:
-    """A released notebook with these constants, by exercise id: in the stub, in the task's words, in the check."""
-    for cell in notebook["cells"]:
-        source = cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
-        key = cell["metadata"].get("course", {}).get("key", "")
-        mine = constants.get(key.removesuffix("-task"))
-        if mine:
-            told = assignments(mine).replace(" = ", "=")
-            source = substitute(source, mine).replace(f'check("{key}")', f'check("{key}", {told})')
-            cell["source"] = source.splitlines(keepends=True)
-    notebook["metadata"]["course"]["constants"] = {name: mine for name, mine in constants.items() if mine}
-    return notebook
 
 
 def record(item: Exercise) -> Recorded:

@@ -24,6 +24,7 @@ from pathlib import Path
 
 import nbformat
 
+from course.check import editions
 from course.check.cells import is_stub, marked_id
 from course.check.progress import digest
 from course.grade import submission as submissions
@@ -81,7 +82,7 @@ def update_file(path: Path, pristine: Path, items: list[Exercise]) -> Update:
         raise CannotUpdate(f"left alone: {error}") from None
     except OSError as error:
         raise CannotUpdate(f"left alone: it cannot be read ({error.strerror})") from None
-    done = merge(mine, json.loads(pristine.read_text(encoding="utf-8")), items)
+    done = merge(mine, _as_theirs(json.loads(pristine.read_text(encoding="utf-8")), mine, items), items)
     if done.notebook is None:
         return done
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -97,6 +98,15 @@ def update_file(path: Path, pristine: Path, items: list[Exercise]) -> Update:
     finally:
         temporary.unlink(missing_ok=True)
     return done
+
+
+def _as_theirs(pristine: dict, mine: dict, items: list[Exercise]) -> dict:
+    """The released notebook as this learner would be given it: with the constants of their own, where theirs has some.
+
+    Whoever changes them only practises something else: the grader derives them again.
+    """
+    constants = {item.id: editions.of_notebook(mine, item) for item in items}
+    return editions.with_constants(pristine, constants) if any(constants.values()) else pristine
 
 
 def _to_bytes(notebook: dict) -> bytes:
@@ -386,14 +396,16 @@ def _reopen(ids: list[str], work: Path) -> None:
 
 def behind(work: Path, exercises: Path) -> list[str]:
     """Names of the learner's notebooks that were handed out as something else than what is released now."""
+    from course.grade.grading import exercises_of
+
     names = []
     for pristine in sorted(exercises.glob("*.ipynb")):
         try:
             mine = submissions.read(work / pristine.name, whole=True)
         except submissions.Unreadable:
             continue
-        if all(isinstance(cell, dict) for cell in mine["cells"]) and _differs(
-            mine, json.loads(pristine.read_text(encoding="utf-8"))
-        ):
+        released = json.loads(pristine.read_text(encoding="utf-8"))
+        released = _as_theirs(released, mine, exercises_of(released, pristine))
+        if all(isinstance(cell, dict) for cell in mine["cells"]) and _differs(mine, released):
             names.append(pristine.name)
     return names

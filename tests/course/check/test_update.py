@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from course import paths
 from course.authoring.build import solution_sources
-from course.check import progress, update
+from course.check import editions, progress, update
 from course.check.progress import digest
 from course.grade import submission as submissions
 from course.specs import exercises
+from course.specs.exercise import substitute
 
 STEM, NAME = "kv_cache", "04_kv_cache.ipynb"
 ITEMS = list(exercises(STEM))
@@ -238,6 +239,28 @@ def test_whatever_an_editor_did_the_answers_and_own_cells_stay(tmp_path, saved):
     assert done.backup.read_text() == json.dumps(mine)
     assert not done.backup.name.endswith(".ipynb")
     assert update.update_file(path, new, ITEMS).says() == "up to date"
+
+
+def test_a_learner_with_constants_of_their_own_keeps_them(tmp_path):
+    items, name = list(exercises("transformer_block")), "03_transformer_block.ipynb"
+    rope = next(item for item in items if item.id == "transformer_block.rope")
+    released = json.loads((paths.exercises() / name).read_text(encoding="utf-8"))
+    mine = editions.with_constants(copy.deepcopy(released), {rope.id: {"THETA": 20_000.0}})
+    path, new = tmp_path / name, tmp_path / "new.ipynb"
+    path.write_text(json.dumps(mine))
+    new.write_text(json.dumps(released))
+    assert update.update_file(path, new, items).says() == "up to date"
+    assert update.behind(tmp_path, paths.exercises()) == []
+    write(mine, rope.cell_id, substitute(SOURCES[rope.id], {"THETA": 20_000.0}))
+    path.write_text(json.dumps(mine))
+    released["metadata"]["course"]["release"] = "2027.1"
+    new.write_text(json.dumps(released))
+    done = update.update_file(path, new, items)
+    assert (done.answers, done.own_cells, done.changed) == (1, 0, [])
+    after = json.loads(path.read_text())
+    assert editions.of_notebook(after, rope) == {"THETA": 20_000.0}
+    assert f'check("{rope.id}", THETA=20_000.0)' in texts(after)
+    assert "THETA = 20_000.0" in submissions._source(find(after, rope.cell_id))
 
 
 @settings(max_examples=40, deadline=None)
