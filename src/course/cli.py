@@ -327,13 +327,26 @@ def new_class(arguments: argparse.Namespace) -> int:
 
 def grade(arguments: argparse.Namespace) -> int:
     """Grade and report. Exit status 0: graded (whatever the points); 1: something must be run again (infra)."""
+    from course.grade import sandbox, zygote
+
+    probe = sandbox.probe(arguments.backend)
+    if not zygote.HAS_FORK or arguments.ray:
+        return _grade(arguments, probe, None)
+    early = zygote.launch(probe.backend)  # imports its libraries while this process imports its own
+    try:
+        return _grade(arguments, probe, early)
+    finally:
+        early.close(at_once=True)
+
+
+def _grade(arguments: argparse.Namespace, probe, launched) -> int:
     import dataclasses
     import os
 
     from rich.console import Console
     from rich.progress import Progress
 
-    from course.grade import batch, identity, publish, sandbox, secret, settings, state_folder, variants
+    from course.grade import batch, identity, publish, secret, settings, state_folder, variants
     from course.grade import report as reports
 
     if arguments.ray and not arguments.report:
@@ -353,7 +366,6 @@ def grade(arguments: argparse.Namespace) -> int:
             console.print(f"{len(replaced)} other submissions of the same student and chapter were left out")
     if arguments.shard:
         handed = batch.shard(handed, arguments.shard)
-    probe = sandbox.probe(arguments.backend)
     for note in probe.notes:
         console.print(f"sandbox: {note}", markup=False)
     if probe.backend == "none":
@@ -377,7 +389,7 @@ def grade(arguments: argparse.Namespace) -> int:
                                               chosen.variants, arguments.require_sandbox, on_lost=lost.append)
             else:
                 stream = batch.grade_all(handed, key, marks, workers, arguments.backend, rerun,
-                                         personal=chosen.variants)
+                                         personal=chosen.variants, launched=launched)
             for graded in stream:
                 done.append(graded)
                 progress.advance(task)

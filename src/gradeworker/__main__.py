@@ -2,9 +2,10 @@
 
 Speaks to its parent over one Unix socket (descriptor in argv[1]; argv[2] says how to confine, as JSON). A message
 is JSON ``{"id", "scratch", "uid", "limits", "memory", "processes"}`` with three descriptors: job bytes to read,
-result frames to write, log to write; or ``{"kill": id}``. Answers: ``{"ready": pid}`` and, when a job has ended,
-``{"id", "status", "why"}``. Where there is no fork (Windows) the parent starts ``--once``: job on stdin, frames on
-stdout. A result frame is ``<Q`` length and the bytes of an Outcome.
+result frames to write, log to write; or ``{"kill": id}``; or ``{"twin": true}`` with a socket, on which a fork of this
+process then serves. Answers: ``{"ready": pid}`` and, when a job has ended, ``{"id", "status", "why"}``. Where there is
+no fork (Windows) the parent starts ``--once``: job on stdin, frames on stdout. A result frame is ``<Q`` length and the
+bytes of an Outcome.
 """
 
 from __future__ import annotations
@@ -68,27 +69,47 @@ class Zygote:
         self.channel = channel
         self.confinement = confinement
         self.children: dict[int, _Child] = {}
+        self.twins: set[int] = set()
         self.own_memory = 0
 
     def serve(self) -> None:
         """Accept jobs until the parent closes the channel; then end all that still runs."""
         linux_here = sys.platform == "linux"
-        if linux_here:
-            linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
-            self.own_memory = linux.memory([os.getpid()])
         gc.collect()
         gc.freeze()
-        self.channel.send(json.dumps({"ready": os.getpid()}).encode())
+        woken = self._begin()
         while True:
             wait = WATCH_SECONDS if self.children else None
-            readable, _, _ = select.select([self.channel], [], [], wait)
-            if readable and not self._receive():
+            readable, _, _ = select.select([self.channel, woken], [], [], wait)
+            if woken in readable:
+                os.read(woken, 4096)
+            if self.channel in readable and not self._receive():
                 break
             self._reap()
             if linux_here:
                 self._watch()
         for pid in list(self.children):
             _kill_tree(pid)
+
+    def _begin(self) -> int:
+        """Settle in this process and greet the parent. Returns a descriptor that is readable when a child has ended."""
+        if sys.platform == "linux":
+            linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+            self.own_memory = linux.memory([os.getpid()])
+        woken = _wake_when_a_child_ends()
+        self.channel.send(json.dumps({"ready": os.getpid()}).encode())
+        return woken
+
+    def _become_twin(self, fd: int) -> None:
+        """In a fork of this process: serve another channel, as if started for it. Never returns."""
+        code = 97
+        try:
+            self.channel.close()
+            os.setsid()
+            Zygote(socket.socket(fileno=fd), self.confinement).serve()
+            code = 0
+        finally:
+            os._exit(code)
 
     def _receive(self) -> bool:
         data, fds, _, _ = socket.recv_fds(self.channel, 1 << 16, 3)
@@ -102,10 +123,17 @@ class Zygote:
             return True
         pid = os.fork()
         if pid == 0:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            if "twin" in message:
+                self._become_twin(fds[0])
             self.channel.close()
             _outer(message, fds, self.confinement)
         for fd in fds:
             os.close(fd)
+        if "twin" in message:
+            self.twins.add(pid)
+            return True
         self.children[pid] = _Child(message["id"], message["memory"], message["processes"])
         return True
 
@@ -118,6 +146,7 @@ class Zygote:
                 return
             if pid == 0:
                 break
+            self.twins.discard(pid)
             child = self.children.pop(pid, None)
             if child is not None:
                 self._end_orphans()
@@ -128,8 +157,10 @@ class Zygote:
     def _end_orphans(self) -> None:
         if sys.platform != "linux":
             return
-        mine = {pid for known in self.children for pid in linux.descendants(known)} | {os.getpid()}
-        for pid in linux.descendants(os.getpid()):
+        # Looked at in this order, so that what a child or a twin starts meanwhile is not taken for an orphan.
+        everybody = linux.descendants(os.getpid())
+        mine = {pid for known in (*self.children, *self.twins) for pid in linux.descendants(known)} | {os.getpid()}
+        for pid in everybody:
             if pid not in mine:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
@@ -145,6 +176,16 @@ class Zygote:
                 child.why = "processes"
             if child.why:
                 _kill_tree(pid)
+
+
+def _wake_when_a_child_ends() -> int:
+    """A descriptor that becomes readable whenever a child has ended, so that nobody waits for the next look."""
+    woken, waker = os.pipe()
+    os.set_blocking(woken, False)
+    os.set_blocking(waker, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    return woken
 
 
 def _kill_tree(pid: int) -> None:
@@ -210,6 +251,11 @@ def _warm_up(torch) -> None:
         (y @ y).exp().float().softmax(-1)
     torch.nn.functional.silu(x).sort()
     torch.Generator().manual_seed(0)
+    from gradeworker.answer import Job, run
+
+    job = Job("warm.up", "f", "def f(x):\n    return x + 1", prelude="import math\nimport torch\n", cases=[((x,), {})])
+    for outcome in run(Job.from_bytes(job.to_bytes())):
+        outcome.to_bytes()
 
 
 def main() -> None:

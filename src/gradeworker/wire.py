@@ -111,7 +111,23 @@ def _copy(value: Any, allow_build: bool, depth: int) -> Any:
         return kind([item if type(item) in _PLAIN else _copy(item, allow_build, depth + 1) for item in value])
     if kind is Build and allow_build:
         return Build(value.module, value.name, _copy(value.kwargs, allow_build, depth + 1))
+    if kind is torch.Tensor:
+        copy = _copy_tensor(torch.Tensor.detach(value))
+        if copy is not None:
+            return copy
     return decode(encode(value), allow_build)
+
+
+def _copy_tensor(plain: torch.Tensor) -> torch.Tensor | None:
+    """A copy of a dense CPU tensor, laid out as decoding would; None when only the bytes can tell what comes of it."""
+    if plain.layout is not torch.strided or plain.is_quantized or plain.device.type != "cpu" or plain.is_conj():
+        return None
+    if plain.is_contiguous() or not plain.numel() or 0 in plain.stride():
+        return torch.empty(plain.shape, dtype=plain.dtype).copy_(plain)
+    extent = sum((size - 1) * step for size, step in zip(plain.shape, plain.stride())) + 1
+    if extent > 4 * plain.numel():
+        return None
+    return torch.empty_strided(plain.shape, plain.stride(), dtype=plain.dtype).copy_(plain)
 
 
 def _to_tree(value: Any, tensors: dict[str, torch.Tensor], depth: int) -> Any:

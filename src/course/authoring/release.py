@@ -40,7 +40,8 @@ TOP = ("LICENSE", "LICENSE-TEXT.md", "THIRD_PARTY.md", "CITATION.cff", "_config.
        "pyproject.toml", ".gitignore")
 FOLDERS = ("book", "exercises", "third_party", "src")
 # Below src/course: what practice needs of the grader, and of the specs what holds no answer.
-PRACTICE_GRADE = {"__init__.py", "slim.py", "submission.py", "grading.py", "secret.py", "sandbox.py", "worker.py"}
+PRACTICE_GRADE = {"__init__.py", "slim.py", "submission.py", "grading.py", "secret.py", "sandbox.py", "worker.py",
+                  "zygote.py"}
 PRACTICE_SPECS = {"__init__.py", "exercise.py", "recorded.py"}
 TARGETS = {"help", "$(STAMP)", "book", "lab", "clean"}
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info", ".ipynb_checkpoints", "work", "*.tmp", "_build",

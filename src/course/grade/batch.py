@@ -27,6 +27,7 @@ from course.grade import submission as submissions
 from course.grade.identity import Handed
 from course.grade.submission import Unreadable
 from course.grade.worker import Worker
+from course.grade.zygote import Zygote
 from course.specs import exercises as all_exercises
 from course.specs.exercise import Exercise
 
@@ -229,13 +230,18 @@ def grade_all(
     rerun: frozenset[str] = frozenset(),
     on_done: Callable[[Graded], None] = lambda graded: None,
     personal: bool = False,
+    launched: Zygote | None = None,
 ) -> Iterator[Graded]:
     """Grade all, ``workers`` at a time; yields in the order in which they are done.
+
+    launched: a worker process that was started early. The others are forked from the first one.
 
     Ctrl-C and errors end the workers; marks made until then are on disk.
     """
     spare: queue.SimpleQueue[Worker] = queue.SimpleQueue()
-    made = [Worker(backend, slot=slot) for slot in range(max(1, min(workers, len(handed))))]
+    count = max(1, min(workers, len(handed)))
+    first = Worker(backend, launched=launched, twins=count - 1)
+    made = [first, *(Worker(backend, slot=slot, elder=first) for slot in range(1, count))]
     for worker in made:
         spare.put(worker)
 

@@ -223,7 +223,7 @@ def _try(backend: str) -> str | None:
     if not shutil.which("bwrap"):
         return "bubblewrap is not installed: apt install bubblewrap"
     inner = "import os, sys; sys.path[:0] = [sys.argv[1]]; from gradeworker import confine; confine.enter_namespaces()"
-    command = bwrap_command([sys.executable, "-I", "-c", inner, _worker_path()])
+    command = bwrap_command([sys.executable, "-I", "-c", inner, worker_path()])
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -234,5 +234,6 @@ def _try(backend: str) -> str | None:
     return said + (f"; {UBUNTU_HINT}" if "uid map" in said or "ermission" in said or "not permitted" in said else "")
 
 
-def _worker_path() -> str:
+def worker_path() -> str:
+    """The folder that gradeworker is imported from."""
     return str(Path(gradeworker.__file__).resolve().parents[1])

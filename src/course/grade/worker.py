@@ -11,7 +11,6 @@ import json
 import os
 import select
 import shutil
-import signal
 import socket
 import struct
 import subprocess
@@ -23,23 +22,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from course.grade import sandbox
+from course.grade.zygote import BOOT, HAS_FORK, WorkerFailed, Zygote, launch
 from gradeworker import wire
 from gradeworker.answer import Job, Outcome
 
 FRAME = struct.Struct("<Q")
 RESULT_CAP = 64 * 1024 * 1024
 LOG_KEPT = 16 * 1024
-START_SECONDS = 120.0
-HAS_FORK = hasattr(os, "fork") and hasattr(socket, "send_fds")
-
-_BOOT = (
-    "import sys; sys.path[:0] = [sys.argv.pop(1)]; import runpy; "
-    "sys.argv[0] = 'gradeworker'; runpy.run_module('gradeworker', run_name='__main__')"
-)
-
-
-class WorkerFailed(RuntimeError):
-    """The worker process could not be used; says nothing about the answer."""
 
 
 @dataclass(frozen=True)
@@ -66,17 +55,22 @@ class Result:
 class Worker:
     """A warm worker process. Use as a context manager; safe for one thread at a time.
 
-    ``slot`` tells workers of one batch apart: each gives its children another uid.
+    ``slot`` tells workers of one batch apart: each gives its children another uid. ``launched`` is a process that was
+    started early; ``elder`` a worker whose process this one's is forked from, if it still can be, ``twins`` how many
+    such workers there are.
     """
 
-    def __init__(self, backend: str | None = None, limits: Limits | None = None, slot: int = 0):
+    def __init__(self, backend: str | None = None, limits: Limits | None = None, slot: int = 0,
+                 launched: Zygote | None = None, elder: Worker | None = None, twins: int = 0):
         self.limits = limits or Limits()
         self.probe = sandbox.probe(backend)
         self.slot = slot
-        self._process: subprocess.Popen | None = None
-        self._channel: socket.socket | None = None
+        self._zygote: Zygote | None = None
+        self._launched = launched
+        self._elder, self._twins_wanted, self._twins = elder, twins, []
         self._count = 0
         self._lock = threading.Lock()
+        self._starting = threading.Lock()
 
     def __enter__(self) -> Worker:
         return self
@@ -106,49 +100,64 @@ class Worker:
                 self.close()
                 raise
 
+    @property
+    def process(self) -> subprocess.Popen | None:
+        """The worker's own process, while there is one."""
+        return self._zygote.process if self._zygote is not None else None
+
     def close(self) -> None:
         """End the worker and all that it runs."""
-        if self._channel is not None:
-            self._channel.close()
-        if self._process is not None:
-            try:
-                self._process.wait(5)
-            except subprocess.TimeoutExpired:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
-        self._process = self._channel = None
+        for zygote, at_once in ((self._launched, True), (self._zygote, False), *((twin, True) for twin in self._twins)):
+            if zygote is not None:
+                zygote.close(at_once)
+        self._launched = self._zygote = None
+        self._twins = []
+
+    def _drop(self) -> None:
+        """Let go of a process that has ended."""
+        if self._zygote is not None:
+            self._zygote.close(at_once=True)
+            self._zygote = None
 
     def _start(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            command = [sys.executable, "-I", "-c", _BOOT, _packages(), str(theirs.fileno()),
-                       json.dumps(sandbox.confinement(self.backend))]
-            self._process = subprocess.Popen(
-                sandbox.bwrap_command(command) if self.backend == "bwrap" else command,
-                pass_fds=[theirs.fileno()], env=sandbox.environment(), stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-            )
-        finally:
-            theirs.close()
-        self._channel = ours
-        if "ready" not in (self._receive(START_SECONDS) or {}):
-            self.close()
-            raise WorkerFailed("the worker process did not start; `course doctor` says what is missing")
+        """A process for this worker: a twin of the elder's, the one that was launched early, or a fresh one."""
+        if self._elder is not None:
+            elder, self._elder = self._elder, None
+            self._zygote = elder._twin()
+        if self._zygote is None:
+            with self._starting:
+                self._start_own()
 
-    def _receive(self, seconds: float) -> dict | None:
-        """The next message, or None when time is up. Raises WorkerFailed when the worker has gone."""
-        readable, _, _ = select.select([self._channel], [], [], max(0.0, seconds))
-        if not readable:
-            return None
-        data = self._channel.recv(1 << 16)
-        if not data:
-            raise WorkerFailed("the worker process ended")
-        return json.loads(data)
+    def _start_own(self) -> None:
+        if self._zygote is not None:  # the first twin asked for it
+            return
+        zygote = self._launched or launch(self.backend)
+        self._launched = None
+        try:
+            zygote.wait_until_ready()
+            while self._twins_wanted:
+                self._twins_wanted -= 1
+                self._twins.append(zygote.twin())
+        except BaseException:
+            for each in (zygote, *self._twins):
+                each.close(at_once=True)
+            self._twins = []
+            raise
+        self._zygote = zygote
+
+    def _twin(self) -> Zygote | None:
+        """A process forked from this worker's while that was at rest; None when there is none left."""
+        with self._starting:
+            if self._twins_wanted and self._zygote is None:
+                try:
+                    self._start_own()
+                except (OSError, WorkerFailed):
+                    return None
+            return self._twins.pop() if self._twins else None
 
     def _run(self, job: Job, seconds: float) -> Result:
-        if self._process is None or self._process.poll() is not None:
-            self.close()
+        if self._zygote is None or not self._zygote.alive():
+            self._drop()
             self._start()
         self._count += 1
         name = str(self._count)
@@ -160,7 +169,7 @@ class Worker:
                 job_file.seek(0)
                 read_end, write_end = os.pipe()
                 try:
-                    socket.send_fds(self._channel, [self._message(name, scratch, seconds)],
+                    socket.send_fds(self._zygote.channel, [self._message(name, scratch, seconds)],
                                     [job_file.fileno(), write_end, log.fileno()])
                 except BaseException:
                     os.close(read_end)
@@ -195,13 +204,13 @@ class Worker:
             if left <= 0 or len(data) > RESULT_CAP:
                 ended = "timeout" if left <= 0 else "killed"
                 break
-            readable, _, _ = select.select([self._channel, *([read_end] if pipe_open else [])], [], [], left)
+            readable, _, _ = select.select([self._zygote.channel, *([read_end] if pipe_open else [])], [], [], left)
             if read_end in readable:
                 chunk = os.read(read_end, 1 << 20)
                 data += chunk
                 pipe_open = bool(chunk)
-            elif self._channel in readable:
-                message = self._receive(0) or {}
+            elif self._zygote.channel in readable:
+                message = self._zygote.receive(0) or {}
                 if message.get("id") == name:
                     status, why = message["status"], message["why"]
         if status is None:
@@ -217,10 +226,10 @@ class Worker:
 
     def _end(self, name: str) -> str:
         """End a job that runs on, and wait until the worker has seen it end. A worker that cannot is ended itself."""
-        self._channel.send(json.dumps({"kill": name}).encode())
+        self._zygote.channel.send(json.dumps({"kill": name}).encode())
         deadline = time.monotonic() + 5
         while time.monotonic() < deadline:
-            message = self._receive(deadline - time.monotonic()) or {}
+            message = self._zygote.receive(deadline - time.monotonic()) or {}
             if message.get("id") == name:
                 return message["why"]
         self.close()
@@ -267,17 +276,13 @@ def parse_frames(data: bytes) -> tuple[list[Outcome], bool]:
     return outcomes, True
 
 
-def _packages() -> str:
-    return sandbox._worker_path()
-
-
 def _run_once(job: Job, seconds: float) -> Result:
     """Where there is no fork: a fresh process for the job."""
     start = time.monotonic()
     with scratch_folder() as scratch:
         try:
             done = subprocess.run(
-                [sys.executable, "-I", "-c", _BOOT, _packages(), "--once"], input=job.to_bytes(), cwd=scratch,
+                [sys.executable, "-I", "-c", BOOT, sandbox.worker_path(), "--once"], input=job.to_bytes(), cwd=scratch,
                 env={**os.environ, **sandbox.environment()}, capture_output=True, timeout=seconds + 30,
             )
         except subprocess.TimeoutExpired:

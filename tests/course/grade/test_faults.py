@@ -54,7 +54,7 @@ def grade(worker, marks, path: Path) -> batch.Graded:
 
 def victim(worker, which: str) -> int | None:
     """The process to kill: bubblewrap itself, the zygote, or the answer's own; None while no answer runs."""
-    family = linux.descendants(worker._process.pid) if worker._process else []
+    family = linux.descendants(worker.process.pid) if worker.process else []
     above = 3 if worker.backend == "bwrap" else 1  # bubblewrap, its init, the zygote
     if len(family) <= above:
         return None

@@ -86,15 +86,15 @@ def test_forged_output_on_stdout_is_not_a_result(worker):
 
 def test_a_killed_worker_is_started_again(worker):
     assert verdict(worker, RIGHT).kind == "pass"
-    worker._process.kill()
-    worker._process.wait()
+    worker.process.kill()
+    worker.process.wait()
     assert verdict(worker, RIGHT).kind == "pass"
 
 
 def test_no_process_is_left_behind():
     with Worker() as running:
         verdict(running, RIGHT)
-        pid = running._process.pid
+        pid = running.process.pid
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
@@ -160,6 +160,13 @@ def test_an_unreadable_file_is_a_report_not_a_crash(worker, tmp_path):
     assert {item.kind for item in report.verdicts} == {"unreadable"}
 
 
+def without_trials(path):
+    """Answers in the real model take seconds each, and no verdict depends on them."""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    data["cells"] = [cell for cell in data["cells"] if not "".join(cell["source"]).startswith("try_in_model(")]
+    path.write_text(json.dumps(data), encoding="utf-8")
+
+
 @pytest.fixture(scope="module")
 def nbval_runs(tmp_path_factory):
     """One pytest --nbval process over graded and plain notebooks: verdicts by notebook name."""
@@ -167,6 +174,7 @@ def nbval_runs(tmp_path_factory):
     wrong = {"mean": RMS.near_misses[0].source, "none": hurt("return None"), "policy": hurt("import os")}
     for name, sources in {"right": {}, **{name: {RMS.id: source} for name, source in wrong.items()}}.items():
         path = submission(folder, name, sources)
+        without_trials(path)
         graft.graft(path, folder / "graded" / f"graded_{name}.ipynb")
     report = folder / "report.xml"
     subprocess.run(
