@@ -70,17 +70,20 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("-o", "--output", type=Path, required=True)
     command.add_argument("--shard", help="only part i of n of the roster: i/n")
     command.add_argument("--ref", default="HEAD", help="branch or tag to read (default: the repository's own)")
-    command = add("new-class", new_class, "write the repository that grades a class on GitHub")
+    command = add("new-class", new_class, "write what grades a class: settings, roster, what GitHub or Gradescope runs")
     command.add_argument("folder", type=Path)
     command.add_argument("--course", metavar="OWNER/NAME", help="the course on GitHub (default: this checkout's)")
     command.add_argument("--ref", help="the commit of the course that grades (default: this checkout's)")
     command.add_argument("--shards", type=int, default=4, help="jobs that grade side by side (default: 4)")
+    command.add_argument("--local", action="store_true", help="only settings and roster, to grade on this machine")
     command = add("grade", grade, "grade notebooks: answers run in a sandbox on hidden inputs")
     command.add_argument("paths", type=Path, nargs="+", help="notebooks, or folders of them")
     command.add_argument("--report", type=Path, help="write reports here; run again to resume or to add submissions")
     command.add_argument("--settings", type=Path, help="course.toml: what counts, and what students are shown")
     command.add_argument("--roster", type=Path, help="CSV file with the columns match,student")
     command.add_argument("--student", help="all of it is this student's, whatever files and folders are called")
+    command.add_argument("--gradescope", type=Path, metavar="METADATA", help="all of it is the student's who stands in "
+                         "Gradescope's submission_metadata.json")
     command.add_argument("--workers", type=int, default=0, help="answers at a time (default: one for each core)")
     command.add_argument("--shard", help="grade only part i of n: i/n")
     command.add_argument("--rerun", action="append", default=[], metavar="ID", help="grade this exercise again")
@@ -266,33 +269,43 @@ def graft(arguments: argparse.Namespace) -> int:
     from course.grade.graft import graft as make
 
     chosen = settings.read(arguments.settings)
+    roster = identity.read_roster(arguments.roster) if arguments.roster else None
     if not arguments.submission.is_dir():
-        submission = make(arguments.submission, arguments.output)
+        student = ""
+        if chosen.variants:
+            found = identity.find([arguments.submission], roster)
+            identity.enrolled_only(found, roster)
+            student = found[0].student
+        submission = make(arguments.submission, arguments.output, student=student)
         for warning in submission.warnings:
             print(f"note: {warning}")
         print(f"{arguments.output}: {len(submission.answers)} answers; run `pytest --nbval {arguments.output}`")
         return 0
-    roster = identity.read_roster(arguments.roster) if arguments.roster else None
+    if arguments.submission.resolve() in [arguments.output.resolve(), *arguments.output.resolve().parents]:
+        raise ValueError(f"{arguments.output} lies in {arguments.submission}, where it would be taken for a submission "
+                         "next time: name a folder outside")
     found = identity.find([arguments.submission], roster)
     handed, _ = identity.choose(found, chosen.attempts, chosen.attempt)
     if chosen.variants:
         identity.enrolled_only(handed, roster)
     for entry in nbval_route.graft_all(handed, arguments.output, chosen.variants):
-        print(f"{entry.student}: {entry.notebook or f'unreadable: {entry.unreadable}'}")
+        print(identity.shown(f"{entry.student}: {entry.notebook or f'unreadable: {entry.unreadable}'}"))
     print(f"{len(handed)} submissions in {arguments.output}; run `course nbval {arguments.output}`")
     return 0
 
 
 def nbval(arguments: argparse.Namespace) -> int:
     """Exit status 0: graded; 1: the grader failed somewhere, or differs from the report it is compared with."""
-    from course.grade import nbval_route, publish
+    from course.grade import identity, nbval_route, publish
 
     entries = nbval_route.run_all(arguments.folder, arguments.workers)
     for entry in entries:
-        print(f"{entry.student}, {entry.stem}: {entry.points} of {entry.possible} points")
+        failed = sum(verdict == "infra" for verdict in entry.verdicts.values())
+        more = f", {len(entry.verdicts) - failed} exercises graded, the grader failed on {failed}" if failed else ""
+        print(f"{identity.shown(entry.student)}, {entry.stem}: {entry.points} of {entry.possible} points{more}")
     differing = nbval_route.differences(entries, publish.merge([arguments.against])) if arguments.against else []
     for line in differing:
-        print(f"differs: {line}")
+        print(f"differs: {identity.shown(line)}")
     if arguments.against and not differing:
         print(f"both routes agree on all {sum(len(entry.verdicts) for entry in entries)} verdicts")
     failed = any("infra" in entry.verdicts.values() for entry in entries)
@@ -306,7 +319,7 @@ def collect(arguments: argparse.Namespace) -> int:
     rows = collecting.part_of(identity.roster_rows(arguments.roster), arguments.shard)
     found = collecting.collect(rows, arguments.output, arguments.ref)
     for one in found:
-        print(f"{one.row.student}: {one.problem or f'{len(one.notebooks)} notebooks'}")
+        print(f"{identity.shown(one.row.student)}: {one.problem or f'{len(one.notebooks)} notebooks'}")
         for note in one.notes:
             print(f"  note: {note}")
     broken = sum(bool(one.problem) for one in found)
@@ -319,8 +332,13 @@ def collect(arguments: argparse.Namespace) -> int:
 def new_class(arguments: argparse.Namespace) -> int:
     from course.grade.new_class import new_class as make
 
-    for path in make(arguments.folder, arguments.course, arguments.ref, arguments.shards):
+    for path in make(arguments.folder, arguments.course, arguments.ref, arguments.shards, arguments.local):
         print(path)
+    if arguments.local:
+        toml, roster = arguments.folder / "course.toml", arguments.folder / "roster.csv"
+        print(f"next: fill in {roster} (match,student), then `course grade SUBMISSIONS --roster {roster} "
+              f"--settings {toml} --report REPORT`")
+        return 0
     print("next: put it into a private repository, fill in roster.csv and set the secrets README.md names")
     return 0
 
@@ -340,30 +358,36 @@ def grade(arguments: argparse.Namespace) -> int:
 
 
 def _grade(arguments: argparse.Namespace, probe, launched) -> int:
-    import dataclasses
     import os
 
     from rich.console import Console
     from rich.progress import Progress
 
-    from course.grade import batch, identity, publish, secret, settings, state_folder, variants
+    from course.grade import batch, gradescope, identity, publish, secret, settings, state_folder, variants
     from course.grade import report as reports
+    from course.specs import exercise
 
     if arguments.ray and not arguments.report:
         raise ValueError("--ray needs --report DIR: a class that takes several machines is not read on the screen")
     console = Console()
     chosen = settings.read(arguments.settings)
+    for name in arguments.rerun:
+        exercise(name)  # says which there are when there is no such one
     enrolled = identity.roster_rows(arguments.roster) if arguments.roster else []
     roster = {row.match: row.student for row in enrolled}
     handed = identity.find(arguments.paths, roster)
-    if arguments.student:
-        handed = [dataclasses.replace(item, student=arguments.student) for item in handed]
-    elif chosen.variants:
+    one = arguments.student
+    if arguments.gradescope:
+        one = gradescope.submitter(arguments.gradescope, enrolled, chosen.variants)
+    if one:
+        handed = identity.all_of(one, handed)
+    if chosen.variants:
         identity.enrolled_only(handed, roster)
+    earlier = publish.earlier(arguments.report)
+    notes = [] if one else identity.notes(arguments.paths, roster, handed)
     if arguments.report and not arguments.all_attempts:
-        handed, replaced = identity.choose(handed, chosen.attempts, chosen.attempt)
-        if replaced:
-            console.print(f"{len(replaced)} other submissions of the same student and chapter were left out")
+        handed, left_out = identity.choose(handed, chosen.attempts, chosen.attempt)
+        notes += identity.left_out_notes(left_out, handed)
     if arguments.shard:
         handed = batch.shard(handed, arguments.shard)
     for note in probe.notes:
@@ -401,26 +425,42 @@ def _grade(arguments: argparse.Namespace, probe, launched) -> int:
     if lost:
         console.print(f"{len(lost)} submissions were lost with their machine and sent once more")
     if arguments.report:
-        earlier = publish.merge([arguments.report]) if (arguments.report / "grades.json").is_file() else []
         finished = batch.in_order(done, handed)
-        if chosen.attempt == "best" and not arguments.all_attempts:
-            finished = publish.best(finished, chosen)
+        united, more = publish.together(earlier, finished, chosen, arguments.all_attempts, same_names=not one)
         people = {row.student: row.columns for row in enrolled}
-        publish.publish(publish.together(earlier, finished), arguments.report, chosen, people)
-        console.print(f"{len(done)} submissions graded ({probe.label}); reports in {arguments.report}")
+        notes = [*publish.to_do(united, chosen, {} if arguments.shard else people), *notes, *more,
+                 *publish.outdated(united, batch.version(key, chosen.variants))]
+        publish.publish(united, arguments.report, chosen, people, notes)
+        _say_notes(notes, console)
+        console.print(f"{len(done)} submissions graded ({probe.label}); reports in {arguments.report}: overview.html "
+                      "first, then grades.csv, and students/*/feedback.html to hand out", markup=False, soft_wrap=True)
     failed = sum(mark.verdict == "infra" for graded in done for mark in graded.marks)
     if failed:
         console.print(f"{failed} answers could not be graded because the grader failed; run again to grade them")
     return 1 if failed else 0
 
 
+def _say_notes(notes: list[str], console, most: int = 12) -> None:
+    from course.grade.identity import shown
+
+    for note in notes[:most]:
+        console.print(f"note: {shown(note)}", markup=False, highlight=False, soft_wrap=True)
+    if len(notes) > most:
+        console.print(f"and {len(notes) - most} more notes: overview.html has all of them")
+
+
 def merge(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+
     from course.grade import identity, publish, settings
 
     graded = publish.merge(arguments.folders)
     enrolled = identity.roster_rows(arguments.roster) if arguments.roster else []
     people = {row.student: row.columns for row in enrolled}
-    publish.publish(graded, arguments.report, settings.read(arguments.settings), people)
+    chosen = settings.read(arguments.settings)
+    notes = [*publish.to_do(graded, chosen, people), *publish.versions_differ(graded)]
+    publish.publish(graded, arguments.report, chosen, people, notes)
+    _say_notes(notes, Console())
     print(f"{len(graded)} submissions of {len(arguments.folders)} shards; reports in {arguments.report}")
     return 0
 

@@ -65,6 +65,16 @@ def _model() -> tuple[bool, str]:
     return False, f"not prepared yet: the first `make book` or `llm-internals generate` fetches {size:.0f} MB"
 
 
+def _sandbox() -> tuple[bool, str]:
+    from course.grade import sandbox
+
+    found = sandbox.probe()
+    weaker = "".join(f"; {note}" for note in found.notes)
+    if found.backend == "none":
+        return False, f"none works here: answers are checked and graded without walls, so only those you trust{weaker}"
+    return True, found.label + weaker
+
+
 def _disk() -> tuple[bool, str]:
     free = shutil.disk_usage(os.path.expanduser("~")).free / 1e9
     return free > 3, f"{free:.0f} GB free" + ("" if free > 3 else ": 3 GB are needed")
@@ -87,5 +97,6 @@ FACILITIES = [
     ("model", False, _model),
     ("Triton", False, _triton),
     ("GPU", False, _gpu),
+    ("sandbox", False, _sandbox),
     ("exercise copies", False, _exercises),
 ]

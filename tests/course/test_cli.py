@@ -12,6 +12,7 @@ from course import paths
 from course.authoring.build import solution_sources
 from course.check import progress
 from course.cli import main
+from course.grade import sandbox
 from course.specs import exercise
 
 RMS = "transformer_block.rms_norm"
@@ -137,5 +138,7 @@ def test_a_kernels_mistake_is_named_in_a_process_of_its_own(tmp_path):
 
 def test_doctor_runs(capsys):
     assert main(["doctor"]) == 0
-    assert "torch" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "torch" in said
+    assert sandbox.probe().label in said
 

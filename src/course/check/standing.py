@@ -173,7 +173,7 @@ def show(status: Status, console, stem: str | None = None) -> None:
             shown[1].stylize(colours.get(row.state, "yellow"))
             inside.add_row(*shown)
         console.print(inside)
-    said = ["", next_line(status.chapters), "counted by your own checks; points are given by `course grade`"]
+    said = ["", next_line(status.chapters), "counted by your own checks; your teacher's grader gives the points"]
     console.print("\n".join([*said, *([status.note] if status.note else [])]), markup=False, soft_wrap=True)
 
 
@@ -217,7 +217,7 @@ def rich_html(status: Status) -> str:
     parts = [f'<div class="wide"><table><tr>{head}<th scope="col"></th></tr>{"".join(lines)}</table></div>']
     parts += [_details(chapter) for chapter in status.chapters if chapter.begun]
     parts.append(f'<div class="next">{html.escape(next_line(status.chapters))}</div>')
-    parts.append('<div class="small">counted by your own checks; points are given by <code>course grade</code></div>')
+    parts.append('<div class="small">counted by your own checks; your teacher&rsquo;s grader gives the points</div>')
     if status.note:
         parts.append(f'<div class="no">{html.escape(status.note)}</div>')
     return f'<style>{_STYLE}</style><div class="cs">{"".join(parts)}</div>'

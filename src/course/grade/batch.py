@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import inspect
 import json
 import os
 import queue
@@ -15,14 +14,18 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 
 import course
-from course.check import compare, feedback, gate, judge
+import course.given
+import course.specs
+import gradeworker
+import kernelcheck
+from course.check import feedback
 from course.check.cells import is_stub
 from course.check.judge import Verdict
 from course.check.progress import normalise
 from course.grade import audit, grading, variants
+from course.grade import secret as secrets
 from course.grade import submission as submissions
 from course.grade.identity import Handed
 from course.grade.submission import Unreadable
@@ -65,6 +68,10 @@ class Graded:
     look_at: list[str] = field(default_factory=list)  # odd, not forbidden: reasons, for the instructor
     lms_id: str = ""
     sources: dict[str, str] = field(default_factory=dict, repr=False)  # kept out of reports
+    attempt: int = 0
+    when: float = 0.0
+    late: bool = False
+    checkers: str = ""  # which version of the checkers judged it; see :func:`version`
 
     @property
     def points(self) -> int:
@@ -126,7 +133,7 @@ class Marks:
             str(MARKS_VERSION),
             course.__version__,
             item.id,
-            checker_digest(item),
+            judges_digest(),
             repr(item.edition),
             self._salt,
             "" if source is None else normalise(source),
@@ -155,17 +162,27 @@ class Marks:
             ) from None
 
 
+JUDGES = (course.check, course.given, course.specs, gradeworker, kernelcheck)
+
+
 @functools.cache
-def _source_of(module: ModuleType) -> str:
-    return inspect.getsource(module)
+def judges_digest() -> str:
+    """Digest of all code that a verdict depends on: specs, comparison, gate, given parts, worker, kernelcheck.
+
+    All of it, not only the exercise's own spec: a mended comparison or a mended worker must not leave old marks alive.
+    """
+    files = [file for package in JUDGES for file in sorted(Path(package.__file__).parent.rglob("*.py"))]
+    files += [Path(module.__file__) for module in (grading, secrets, submissions, variants)]
+    whole = hashlib.sha256()
+    for file in files:
+        whole.update(hashlib.sha256(file.read_bytes()).digest())
+    return whole.hexdigest()
 
 
-def checker_digest(item: Exercise) -> str:
-    """Digest of the code that judges an exercise: its spec, the comparison, the gate."""
-    reference = getattr(item.reference, "func", item.reference)  # of a student's edition, told its constants
-    modules = [inspect.getmodule(reference), compare, gate, judge, grading]
-    text = "".join(_source_of(module) for module in modules if module is not None)
-    return hashlib.sha256(text.encode()).hexdigest()
+def version(secret: bytes, personal: bool) -> str:
+    """What judged: release, code and, where constants come from it, secret. Marks of two versions are of two exams."""
+    owner = hashlib.sha256(secret).hexdigest() if personal else ""
+    return f"{course.__version__} {hashlib.sha256((judges_digest() + owner).encode()).hexdigest()[:12]}"
 
 
 def grade_one(
@@ -186,6 +203,8 @@ def grade_one(
         return Graded(
             handed.student, str(handed.path), handed.stem, unreadable,
             unreadable=str(error), sandbox=worker.probe.label, lms_id=handed.lms_id,
+            attempt=handed.attempt, when=handed.when, late=handed.late,
+            checkers=version(secret, personal),
         )
     if personal:
         items = [variants.edition(secret, handed.student, item) for item in items]
@@ -197,6 +216,10 @@ def grade_one(
         digest=submission.digest,
         sandbox=worker.probe.label,
         lms_id=handed.lms_id,
+        attempt=handed.attempt,
+        when=handed.when,
+        late=handed.late,
+        checkers=version(secret, personal),
         sources=submission.answers,
         look_at=[
             f"{item.id}, {reason}"

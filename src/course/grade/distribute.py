@@ -179,5 +179,6 @@ def _infra(order: Order, probe: sandbox.Probe, reason: str) -> Graded:
         items = []
     verdicts = [mark_of(Verdict("infra", each, note=reason)) for each in items]
     stem = items[0].stem if items else item.stem
-    return Graded(item.student, str(item.path), stem, verdicts, sandbox=probe.label, lms_id=item.lms_id)
+    return Graded(item.student, str(item.path), stem, verdicts, sandbox=probe.label, lms_id=item.lms_id,
+                  attempt=item.attempt, when=item.when, late=item.late)
 

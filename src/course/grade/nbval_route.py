@@ -23,7 +23,7 @@ from xml.etree import ElementTree
 
 from course import paths
 from course.grade import graft as grafts
-from course.grade.identity import Handed, safe
+from course.grade.identity import Handed, folders, safe
 from course.grade.submission import Unreadable
 
 CELL_SECONDS = 300
@@ -54,13 +54,14 @@ def graft_all(handed: list[Handed], out: Path, personal: bool = False) -> list[E
     """
     entries: list[Entry] = []
     taken: set[Path] = set()
+    places = folders(item.student for item in handed)
     for item in handed:
         entry = Entry(item.student, item.stem, str(item.path))
-        folder = out / safe(item.student) / safe(item.path.stem)
+        folder = out / places[item.student] / safe(item.path.stem)
         number = 1
         while folder in taken:
             number += 1
-            folder = out / safe(item.student) / f"{safe(item.path.stem)}-{number}"
+            folder = out / places[item.student] / f"{safe(item.path.stem)}-{number}"
         taken.add(folder)
         target = folder / "graded.ipynb"
         target.unlink(missing_ok=True)

@@ -7,22 +7,24 @@ from rich.table import Table
 from rich.text import Text
 
 from course.grade.batch import Graded
+from course.grade.identity import shown
 
 COLOURS = {"pass": "green", "policy": "magenta", "missing": "yellow", "infra": "cyan"}
 
 
 def print_graded(graded: Graded, console: Console) -> None:
     """A table of verdicts, then the details of each answer that earned nothing."""
-    table = Table(
-        title=f"{graded.student}, {graded.stem}: {graded.points} of {graded.possible} points", title_justify="left"
-    )
+    failed = sum(mark.verdict == "infra" for mark in graded.marks)
+    more = f", so far: the grader failed on {failed}" if failed else ""
+    title = f"{shown(graded.student)}, {graded.stem}: {graded.points} of {graded.possible} points{more}"
+    table = Table(title=Text(title), title_justify="left")
     for name in ("exercise", "verdict", "points", "mistake"):
         table.add_column(name, justify="right" if name == "points" else "left")
     for mark in graded.marks:
         table.add_row(
             Text(mark.id),
             Text(mark.verdict, style=COLOURS.get(mark.verdict, "red")),
-            f"{mark.points} / {mark.possible}",
+            f"{'–' if mark.verdict == 'infra' else mark.points} / {mark.possible}",
             Text(mark.mistake),
         )
     console.print(table)

@@ -254,7 +254,8 @@ def test_a_whole_name_of_the_roster_outranks_a_part(tmp_path):
     roster = {"jan": "Jan", "jane": "Jane", "course": "Nobody"}
     root = tmp_path / "course"
     for name, student in (("jane/04_kv_cache.ipynb", "Jane"), ("jan/04_kv_cache.ipynb", "Jan"),
-                          ("jane_04_kv_cache.ipynb", "Jane"), ("kv-janet-x/04_kv_cache.ipynb", "Jane")):
+                          ("jane_04_kv_cache.ipynb", "Jane"), ("kv-jane-x/04_kv_cache.ipynb", "Jane"),
+                          ("kv-janet-x/04_kv_cache.ipynb", "kv-janet-x")):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("{}")
         assert identity.identify(root / name, root, roster).student == student

@@ -15,12 +15,14 @@ import yaml
 from course import paths
 from course.authoring.build import solution_sources
 from course.cli import main
-from course.grade import collect, identity, sandbox
+from course.grade import collect, identity, sandbox, settings, variants
 from course.grade.new_class import new_class
-from course.specs import exercise, exercises
+from course.specs import exercise, exercises, file_stem
+from course.specs.exercise import substitute
 
 RMS = exercise("transformer_block.rms_norm")
 NAME = "03_transformer_block.ipynb"
+TOML = "[grading]\n"
 
 
 @pytest.fixture(scope="module")
@@ -204,14 +206,14 @@ def test_shards_of_a_roster_share_out_everything_once():
         collect.part_of(rows, "0")
 
 
-def gradescope(repository, root, notebooks):
+def gradescope(repository, root, toml, notebooks):
     """Run the autograder of a class on a submission, as Gradescope would; its results.json, None without one."""
-    (root / "source").mkdir(parents=True)
+    (root / "source").mkdir(parents=True, exist_ok=True)
     (root / "submission").mkdir()
-    shutil.copy(repository / "course.toml", root / "source" / "course.toml")
+    (root / "source" / "course.toml").write_text(toml, encoding="utf-8")
     (root / "source" / "secret").write_text("a secret of the class")
-    for name, sources in notebooks.items():
-        (root / "submission" / name).write_text(completed(sources), encoding="utf-8")
+    for name, text in notebooks.items():
+        (root / "submission" / name).write_text(text, encoding="utf-8")
     command = root / "course"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m course.cli "$@"\n')
     command.chmod(0o755)
@@ -225,7 +227,7 @@ def gradescope(repository, root, notebooks):
 
 def test_gradescope_gets_a_result_for_every_exercise(repository, tmp_path):
     wrong = {RMS.id: RMS.near_misses[0].source}
-    found = gradescope(repository, tmp_path, {f"jane doe {NAME}": wrong})
+    found = gradescope(repository, tmp_path, TOML, {f"jane doe {NAME}": completed(wrong)})
     assert found["score"] == sum(item.points for item in exercises(RMS.stem)) - RMS.points
     (lost,) = [test for test in found["tests"] if test["status"] == "failed"]
     assert lost["name"] == RMS.id
@@ -233,7 +235,7 @@ def test_gradescope_gets_a_result_for_every_exercise(repository, tmp_path):
 
 
 def test_gradescope_says_what_to_hand_in_when_there_is_no_notebook(repository, tmp_path):
-    found = gradescope(repository, tmp_path, {})
+    found = gradescope(repository, tmp_path, TOML, {})
     assert found["score"] == 0
     assert "notebook" in found["output"]
 
@@ -247,3 +249,33 @@ def test_gradescope_gets_no_zero_when_the_grader_fails(repository, tmp_path):
                           check=False)
     assert done.returncode
     assert not (tmp_path / "results" / "results.json").exists()
+
+
+def test_gradescope_draws_the_constants_of_the_student_who_handed_in(repository, tmp_path):
+    """The name comes from Gradescope's metadata, through the roster; without a line of it nothing is graded."""
+    item = next(each for each in exercises() if each.variants)
+    chapter = f"{file_stem(item.stem)}.ipynb"
+    data = json.loads((paths.exercises() / chapter).read_text(encoding="utf-8"))
+    secret, student = b"a secret of the class", "Jane Doe"
+    mine = variants.constants(secret, student, item)
+    for cell in data["cells"]:
+        if cell["metadata"]["course"]["role"] == "answer" and cell["metadata"]["course"]["key"] == item.id:
+            cell["source"] = substitute(solution_sources()[item.id], mine).splitlines(True)
+    toml = (repository / "course.toml").read_text(encoding="utf-8").replace("variants = false", "variants = true")
+    found = {}
+    for name, email in (("in", "J.Doe@school.example"), ("out", "nobody@school.example")):
+        root = tmp_path / name
+        (root / "source").mkdir(parents=True)
+        (root / "source" / "roster.csv").write_text("match,student,Email address\nj1,Jane Doe,j.doe@school.example\n")
+        (root / "submission_metadata.json").write_text(json.dumps({"users": [{"email": email, "name": "J"}]}))
+        found[name] = gradescope(repository, root, toml, {chapter: json.dumps(data)})
+    assert {test["name"]: test["status"] for test in found["in"]["tests"]}[item.id] == "passed"
+    assert found["out"] is None
+
+
+def test_a_class_on_this_machine_needs_no_github(tmp_path, capsys):
+    assert main(["new-class", str(tmp_path / "class"), "--local"]) == 0
+    assert "course grade" in capsys.readouterr().out
+    assert sorted(path.name for path in (tmp_path / "class").iterdir()) == [".gitignore", "course.toml", "roster.csv"]
+    toml = tmp_path / "class" / "course.toml"
+    assert settings.read(toml) == settings.Settings()
