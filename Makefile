@@ -29,7 +29,7 @@ book: $(STAMP)  ## build the book on the real model
 
 lab: $(STAMP)  ## copy missing exercises to exercises/work and open JupyterLab there
 	@$(BIN)/course start
-	@cd exercises/work && ../../$(BIN)/jupyter lab
+	@$(BIN)/jupyter lab exercises/work
 
 lint: $(STAMP)
 	@echo "== lint"
@@ -55,14 +55,16 @@ browser: $(STAMP) $(BOOK)
 
 test: lint unit notebooks browser  ## everything CI checks
 
-test-full: $(STAMP) $(BOOK) lint notebooks  ## the long form
+test-full: $(STAMP) $(BOOK) lint notebooks  ## the long form, an hour and more: all attacks, both sandboxes, both routes, Ray
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[ray]'
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist loadfile tests
 
 versions: $(STAMP)  ## kernelcheck's tests on the oldest and the newest Triton it supports, each in its own environment
 	@$(BIN)/python tests/kernelcheck/run_versions.py
 
-benchmarks: $(STAMP)  ## the measurements that need no GPU: grading a class, the cost of a checked kernel
+benchmarks: $(STAMP)  ## the measurements that need no GPU: grading a class, beside nbgrader, a checked kernel's cost
 	@$(BIN)/python benchmarks/grading.py
+	@$(BIN)/python benchmarks/nbgrader.py
 	@$(BIN)/python benchmarks/kernelcheck_cost.py
 
 grade: $(STAMP)  ## grade notebooks: make grade PATHS="folder or notebook"

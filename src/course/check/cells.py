@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import Any
 
+LONGEST = 100_000  # characters; no stub is nearly as long, and parsing more takes its time
 MARKER = re.compile(r"^\s*#\s*answer\s*:\s*([\w.\-]+)\s*$")
 
 _sources: dict[str, str] = {}
@@ -20,12 +22,32 @@ def marked_id(source: str) -> str | None:
 
 
 def is_stub(source: str) -> bool:
-    """Has the learner not begun yet? The stub says where to begin, and raises there."""
+    """Has the learner not begun yet? The stub says where to begin, and raises there.
+
+    The two lines may be left standing below a finished answer, where nothing reaches them.
+    """
     lines = [line.strip() for line in source.splitlines()]
-    return any(
+    asks = any(
         line == "# YOUR CODE HERE" and following.startswith("raise NotImplementedError")
         for line, following in zip(lines, lines[1:])
     )
+    return asks and len(source) <= LONGEST and _stub_is_reached(source)
+
+
+def _stub_is_reached(source: str) -> bool:
+    """Does a ``raise NotImplementedError`` stand where no statement of its own block has left before it?"""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return True
+    for node in ast.walk(tree):
+        for block in (getattr(node, name, None) for name in ("body", "orelse", "finalbody")):
+            for statement in block if isinstance(block, list) else ():
+                if isinstance(statement, ast.Raise) and "NotImplementedError" in ast.dump(statement):
+                    return True
+                if isinstance(statement, (ast.Return, ast.Raise)):
+                    break
+    return False
 
 
 def _remember(info: Any) -> None:

@@ -64,6 +64,10 @@ def test_missing_and_untouched_answers_are_missing(worker):
     assert verdict(worker, stub).kind == "missing"
 
 
+def test_a_right_answer_above_the_stubs_two_lines_counts(worker):
+    assert verdict(worker, RIGHT.rstrip() + "\n    # YOUR CODE HERE\n    raise NotImplementedError()\n").kind == "pass"
+
+
 def test_an_endless_loop_is_stopped_and_the_worker_lives_on(worker):
     item = type(RMS)(**{**vars(RMS), "seconds": 1.0})
     start = time.monotonic()
