@@ -22,7 +22,11 @@ def main(argv: list[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return 1
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        said = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else error.strerror or error
+        print(f"course: {said}", file=sys.stderr)
+        return 2
+    except ValueError as error:
         print(f"course: {error}", file=sys.stderr)
         return 2
 
@@ -150,7 +154,10 @@ def check(arguments: argparse.Namespace) -> int:
     from course.grade.grading import exercises_of
     from course.grade.worker import Worker
 
-    notebook = submissions.read(arguments.notebook)
+    try:
+        notebook = submissions.read(arguments.notebook)
+    except submissions.Unreadable as error:
+        raise ValueError(f"{arguments.notebook}: {error}") from None
     items = exercises_of(notebook, arguments.notebook)
     answers = submissions.extract(notebook, arguments.notebook.stem, items).answers
     passed = 0
@@ -267,6 +274,7 @@ def release(arguments: argparse.Namespace) -> int:
 def graft(arguments: argparse.Namespace) -> int:
     from course.grade import identity, nbval_route, settings
     from course.grade.graft import graft as make
+    from course.grade.submission import Unreadable
 
     chosen = settings.read(arguments.settings)
     roster = identity.read_roster(arguments.roster) if arguments.roster else None
@@ -276,7 +284,10 @@ def graft(arguments: argparse.Namespace) -> int:
             found = identity.find([arguments.submission], roster)
             identity.enrolled_only(found, roster)
             student = found[0].student
-        submission = make(arguments.submission, arguments.output, student=student)
+        try:
+            submission = make(arguments.submission, arguments.output, student=student)
+        except Unreadable as error:
+            raise ValueError(f"{arguments.submission}: {error}") from None
         for warning in submission.warnings:
             print(f"note: {warning}")
         print(f"{arguments.output}: {len(submission.answers)} answers; run `pytest --nbval {arguments.output}`")
@@ -428,6 +439,7 @@ def _grade(arguments: argparse.Namespace, probe, launched) -> int:
         finished = batch.in_order(done, handed)
         united, more = publish.together(earlier, finished, chosen, arguments.all_attempts, same_names=not one)
         people = {row.student: row.columns for row in enrolled}
+        notes += publish.settings_changed(arguments.report, chosen)
         notes = [*publish.to_do(united, chosen, {} if arguments.shard else people), *notes, *more,
                  *publish.outdated(united, batch.version(key, chosen.variants))]
         publish.publish(united, arguments.report, chosen, people, notes)

@@ -24,11 +24,12 @@ _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="view
 :root{{color-scheme:light dark}}body{{font:16px/1.6 system-ui,sans-serif;
 max-width:52rem;margin:2rem auto;padding:0 1rem}}
 table{{border-collapse:collapse;width:100%}}td,th{{text-align:left;padding:.4rem .6rem;border-bottom:1px solid #8885;
-vertical-align:top;overflow-wrap:anywhere}}
+vertical-align:top;overflow-wrap:break-word}}
 .n{{text-align:right;white-space:nowrap}}.pass{{color:#15803d}}.not{{color:#c2410c}}pre{{overflow-x:auto;
 font-size:.85rem;background:#8881;padding:.6rem}}small{{opacity:.75}}@media(prefers-color-scheme:dark){{.pass{{color:#4ade80}}
 .not{{color:#fb923c}}}}@media(max-width:40rem){{th{{display:none}}tr{{display:block;padding:.5rem 0;
-border-bottom:1px solid #8885}}td{{display:block;border:0;padding:.1rem 0}}td.n{{text-align:left}}}}
+border-bottom:1px solid #8885}}td{{display:block;border:0;padding:.1rem 0}}td.n{{text-align:left}}
+td[data-is]::after{{content:' ' attr(data-is)}}}}
 </style><h1>{title}</h1>{body}</html>
 """
 
@@ -61,7 +62,24 @@ def publish(graded: list[Graded], out: Path, settings: Settings, people: dict[st
     _write(out / "junit.xml", junit(graded))
     _write(out / "overview.html", overview_page(graded, settings, notes))
     _write(out / "grades.json", _json([dataclasses.asdict(item) | {"sources": {}} for item in _ordered(graded)]))
+    _write(out / "settings.json", _json(_plain(settings)))
     _tidy(out / "students", set(places.values()))
+
+
+def _plain(settings: Settings) -> dict:
+    return json.loads(json.dumps(dataclasses.asdict(settings), default=str))
+
+
+def settings_changed(out: Path, settings: Settings) -> list[str]:
+    """A note when the last reports in this folder followed other settings; all points follow today's."""
+    try:
+        before = dict(json.loads((out / "settings.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return []
+    now = _plain(settings)
+    changed = [f"{key} was {before.get(key)!r} and is {now[key]!r}" for key in now if before.get(key) != now[key]]
+    return [f"the settings are not those of the last run: {'; '.join(changed)}. All points are reckoned anew by today's"
+            ] if changed else []
 
 
 def _tidy(students: Path, current: set[str]) -> None:
@@ -336,7 +354,8 @@ def feedback_page(student: str, items: list[Graded], settings: Settings) -> str:
             rows.append(
                 f"<tr><td>{html.escape(_title(mark.id))}<br><small>{html.escape(mark.id)}</small></td>"
                 f"<td class={'pass' if good else 'not'}>{mark.verdict}</td>"
-                f"<td class=n>{points} / {mark.possible * settings.weight(mark.id):.10g}</td><td>{text}</td></tr>"
+                f"<td class=n data-is=points>{points} / {mark.possible * settings.weight(mark.id):.10g}</td>"
+                f"<td>{text}</td></tr>"
             )
         parts.append(
             "<table><tr><th>exercise<th>verdict<th class=n>points<th>what to know</tr>" + "".join(rows) + "</table>"
@@ -373,7 +392,7 @@ def overview_page(graded: list[Graded], settings: Settings, notes: list[str] | N
         kinds = Counter(mark.verdict for mark in marks if mark.verdict != "pass")
         said = "".join(f"<br>{count} × {html.escape(mistake)}" for mistake, count in mistakes)
         rows.append(
-            f"<tr><td>{html.escape(name)}</td><td class=n>{passed} of {len(marks) - kinds['infra']}</td>"
+            f"<tr><td>{html.escape(name)}</td><td class=n data-is=passed>{passed} of {len(marks) - kinds['infra']}</td>"
             f"<td>{html.escape(', '.join(f'{count} {kind}' for kind, count in kinds.most_common()))}{said}</td></tr>"
         )
     pairs = similar(graded)

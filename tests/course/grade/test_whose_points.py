@@ -330,3 +330,37 @@ def test_gradescopes_student_is_the_rosters(tmp_path):
     path.write_text("{}")
     with pytest.raises(ValueError, match="does not say who"):
         gradescope.submitter(path, roster)
+
+
+def test_settings_that_change_between_runs_are_named_and_apply_to_all(quick, tmp_path, capsys):
+    out, toml = tmp_path / "out", tmp_path / "course.toml"
+    for student in ("jane", "ole"):
+        notebook(tmp_path / "in" / student / "04_kv_cache.ipynb", CACHE)
+    toml.write_text("[grading]\ncount = 'core'\n")
+    grade(tmp_path / "in", "--report", out, "--settings", toml)
+    capsys.readouterr()
+    grade(tmp_path / "in" / "jane", "--student", "jane", "--report", out)
+    assert "count was 'core' and is 'all'" in " ".join(capsys.readouterr().out.split())
+    assert {float(row["possible"]) for row in rows(out / "grades.csv")} == {possible(CACHE)}
+
+
+def test_a_grafted_file_gets_its_students_constants(tmp_path, monkeypatch):
+    monkeypatch.setenv("COURSE_GRADE_SECRET", "a secret of this class")
+    path = notebook(tmp_path / "jane_04_kv_cache.ipynb", CACHE)
+    (tmp_path / "r.csv").write_text("match,student\njane,Jane Doe\n")
+    (tmp_path / "c.toml").write_text("[grading]\nvariants = true\n")
+    made = tmp_path / "out" / "graded.ipynb"
+    options = ["--roster", str(tmp_path / "r.csv"), "--settings", str(tmp_path / "c.toml")]
+    assert main(["graft", str(path), "-o", str(made), *options]) == 0
+    assert "Jane Doe" in made.read_text(encoding="utf-8")
+    assert main(["graft", str(path), "-o", str(made), *options[2:]]) == 2, "whose constants?"
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path, capsys):
+    lost = str(tmp_path / "lost")
+    for command in (["graft", lost, "-o", str(tmp_path / "x.ipynb")], ["check", lost],
+                    ["grade", lost], ["grade", str(tmp_path), "--settings", lost]):
+        assert main(command) == 2
+        said = capsys.readouterr().err
+        assert lost in said
+        assert "Errno" not in said
