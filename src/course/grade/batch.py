@@ -68,6 +68,7 @@ class Graded:
     look_at: list[str] = field(default_factory=list)  # odd, not forbidden: reasons, for the instructor
     lms_id: str = ""
     sources: dict[str, str] = field(default_factory=dict, repr=False)  # kept out of reports
+    shapes: dict[str, str] = field(default_factory=dict, repr=False)  # what `publish.similar` compares
     attempt: int = 0
     when: float = 0.0
     late: bool = False

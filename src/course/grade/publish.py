@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import csv
 import dataclasses
+import hashlib
 import html
 import io
 import json
@@ -61,7 +63,8 @@ def publish(graded: list[Graded], out: Path, settings: Settings, people: dict[st
     _write(out / "moodle.csv", gradebook_csv(graded, settings, MOODLE, people))
     _write(out / "junit.xml", junit(graded))
     _write(out / "overview.html", overview_page(graded, settings, notes))
-    _write(out / "grades.json", _json([dataclasses.asdict(item) | {"sources": {}} for item in _ordered(graded)]))
+    _write(out / "grades.json", _json([dataclasses.asdict(item) | {"sources": {}, "shapes": _shapes(item)}
+                                         for item in _ordered(graded)]))
     _write(out / "settings.json", _json(_plain(settings)))
     _tidy(out / "students", set(places.values()))
 
@@ -418,21 +421,29 @@ def overview_page(graded: list[Graded], settings: Settings, notes: list[str] | N
     return _PAGE.format(title="The class at a glance", body=body)
 
 
-def similar(graded: list[Graded], least: int = 40) -> list[tuple[str, list[str]]]:
+def similar(graded: list[Graded]) -> list[tuple[str, list[str]]]:
     """Exercises whose answers by different students have the same syntax tree, names and texts apart."""
-    import ast
-
     groups: dict[tuple[str, str], set[str]] = defaultdict(set)
     for item in graded:
-        for name, source in item.sources.items():
-            try:
-                tree = ast.parse(source)
-            except (SyntaxError, ValueError, RecursionError, MemoryError):
-                continue
-            shape = " ".join(type(node).__name__ for node in ast.walk(tree) if not isinstance(node, ast.Load))
-            if shape.count(" ") >= least:
-                groups[name, shape].add(item.student)
+        for name, shape in _shapes(item).items():
+            groups[name, shape].add(item.student)
     return sorted((name, sorted(who)) for (name, _), who in groups.items() if len(who) > 1)
+
+
+def _shapes(item: Graded, least: int = 40) -> dict[str, str]:
+    """Digest of each answer's syntax tree, if it has at least so many nodes; kept in reports, which hold no sources."""
+    if item.shapes or not item.sources:
+        return item.shapes
+    found = {}
+    for name, source in item.sources.items():
+        try:
+            tree = ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        nodes = [type(node).__name__ for node in ast.walk(tree) if not isinstance(node, ast.Load)]
+        if len(nodes) > least:
+            found[name] = hashlib.sha256(" ".join(nodes).encode()).hexdigest()[:16]
+    return found
 
 
 def grades_csv(graded: list[Graded], settings: Settings) -> str:

@@ -364,3 +364,14 @@ def test_a_file_that_is_not_there_is_named(tmp_path, capsys):
         said = capsys.readouterr().err
         assert lost in said
         assert "Errno" not in said
+
+
+def test_identical_answers_are_seen_over_shards_and_runs(quick, tmp_path):
+    for run in ("1", "2"):
+        notebook(tmp_path / run / f"s{run}" / "04_kv_cache.ipynb", CACHE)
+        grade(tmp_path / run, "--report", tmp_path / f"out{run}")
+        grade(tmp_path / run, "--report", tmp_path / "both")
+    main(["merge", str(tmp_path / "out1"), str(tmp_path / "out2"), "--report", str(tmp_path / "all")])
+    for folder in ("both", "all"):
+        assert "kv_cache.KVCache: s1, s2" in (tmp_path / folder / "overview.html").read_text(encoding="utf-8")
+        assert "def " not in (tmp_path / folder / "grades.json").read_text(encoding="utf-8"), "no sources in reports"
