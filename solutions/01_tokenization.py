@@ -107,7 +107,8 @@ def encode(text, ranks, bos=None):
 # %% [markdown] key="tokenization.decode-task" role="task"
 # ## Decode
 #
-# Back to text. `vocab` maps each id to its bytes. Bytes that are no UTF-8 show as U+FFFD.
+# Back to text. `vocab` is a dict from each id to its bytes, in any order. Bytes that are no UTF-8 show as U+FFFD, as
+# many of them as `errors="replace"` gives.
 
 # %% key="tokenization.decode" role="answer"
 # answer: tokenization.decode
@@ -122,7 +123,9 @@ def decode(ids, vocab):
 #
 # A chat window shows text as tokens come. Return one string for each id, and one more for the end. Each holds what has
 # become complete with that token; the bytes of an unfinished character wait. A byte that can never become part of a
-# character shows as U+FFFD as soon as that is certain; what is unfinished at the end shows as U+FFFD in the last string.
+# character shows as U+FFFD as soon as that is certain. The bytes of a character that is broken off show as one U+FFFD
+# together: when a byte comes that does not continue it, or in the last string. `codecs` is there already and need not be
+# imported.
 #
 # 🙂 is four bytes. If each comes as a token of its own: `["", "", "", "🙂", ""]`.
 
@@ -139,8 +142,8 @@ def stream(ids, vocab):
 # ## Special tokens, and text that looks like them
 #
 # `special` maps strings such as `<|im_end|>` to ids of their own. Only those in `allowed` may become such an id; any
-# other is text like all text. Where one special token begins with another, the longest that fits counts. `encode` of
-# the exercise above is given.
+# other is text like all text, and merges may reach across its edges. Read from left to right; where several allowed
+# ones begin at the same place, the longest counts. `encode` of the exercise above is given.
 #
 # With nothing allowed, `"<|im_end|>"` is simply ten characters: that is how a server treats what a stranger typed.
 

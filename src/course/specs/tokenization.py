@@ -95,6 +95,12 @@ def _trained(number: int) -> dict[bytes, int]:
     return ranks
 
 
+def _renumbered(ranks: dict[bytes, int], draw: Draw) -> dict[bytes, int]:
+    """The same tokens, numbered as real vocabularies are: special ids first, the bytes in an order of their own."""
+    bytes_first = draw.random.sample(list(ranks)[:256], 256)
+    return {piece: rank for rank, piece in enumerate([*bytes_first, *list(ranks)[256:]], start=3)}
+
+
 def _text(draw: Draw) -> str:
     return " ".join(draw.random.choices(TEXTS, k=draw.int(2, 4)))
 
@@ -114,11 +120,14 @@ def _merge_pair_cases(draw: Draw) -> list[Case]:
 
 
 def _train_cases(draw: Draw) -> list[Case]:
+    run = draw.int(2, 5)
     return [
         Case(({"low": 5, "lower": 2, "newest": 6, "widest": 3}, 8), label="four words with counts"),
         Case((_counts(draw, 12), 17), label="twelve words of several alphabets"),
-        Case(({"aaaa": draw.int(2, 5), "aaa": 1}, 5), label="runs of one letter"),
+        Case(({"aaaa": run, "aaa": 1, "xy": 2 * run + 2}, 5), label="runs of one letter: aaaa holds the pair a a 3 times"),
         Case(({"ab": 3, "cd": 3, "ba": 3}, 3), label="ties"),
+        Case(({"zz": 9, "ab": 8, "azz": 2, "aba": 2}, 4), label="ties between pieces of different lengths"),
+        Case(({" The": draw.int(2, 4), "THE": 3, " the": 3}, 6), label="capitals and spaces, which are bytes like any other"),
         Case(({"мама": 2, "мыла": 2, "раму": 1}, 9), label="Cyrillic: two bytes a letter"),
         Case(({"abab": draw.int(3, 6), "xy": draw.int(7, 9)}, 6), label="a word that holds a pair twice"),
         Case(({"ab": 4, "bc": 1}, 10), label="fewer pairs than merges asked for"),
@@ -129,10 +138,11 @@ def _train_cases(draw: Draw) -> list[Case]:
 
 def _encode_cases(draw: Draw) -> list[Case]:
     ranks = _ranks(draw)
-    trap = {bytes([b]): b for b in range(256)} | {b"bc": 256, b"ab": 257, b"cd": 258, b"bcd": 259, b"aa": 260}
-    trap |= {b"uvw": 261}
+    trap = {bytes([b]): b for b in range(256)} | {b"bc": 256, b"ab": 257, b"cd": 258, b"de": 259}
+    trap |= {b"bcd": 260, b"aa": 261, b"uvw": 262}
     return [
-        Case(("abcd", trap), label="the first pair is not the one of lowest rank"),
+        Case(("abcabcd", trap), label="the first pair is not the one of lowest rank"),
+        Case(("bcde", trap), label="the longer token has the higher rank"),
         Case(("uvw", trap), label="a token that no merge leads to"),
         Case(("aaaaax", trap), label="an odd run of one letter"),
         Case(("abcdabcd", trap, draw.int(300, 999)), label="with a BOS id"),
@@ -142,6 +152,8 @@ def _encode_cases(draw: Draw) -> list[Case]:
         Case(("👩‍🚀 ёж 中文", ranks, 0), label="characters of three and four bytes, BOS id 0"),
         Case(("", ranks), label="no text"),
         Case(("", ranks, 7), label="no text, with a BOS id"),
+        Case((f" The {_text(draw)}\n ", ranks), label="white space at both ends, a capital"),
+        Case((_text(draw), _renumbered(ranks, draw), 1), label="a byte's id is not its value"),
         Case(("\x00", ranks), label="one byte"),
     ]
 
@@ -153,6 +165,7 @@ def _vocab_of(ranks: dict[bytes, int]) -> dict[int, bytes]:
 def _decode_cases(draw: Draw) -> list[Case]:
     ranks = _ranks(draw)
     vocab = _vocab_of(ranks)
+    other, line = dict(draw.random.sample(list(_renumbered(ranks, draw).items()), len(ranks))), _text(draw)
     emoji = list("👩‍🚀".encode())
     return [
         Case((given_encode(_text(draw), ranks), vocab), label="a line of text"),
@@ -160,6 +173,9 @@ def _decode_cases(draw: Draw) -> list[Case]:
         Case((emoji, vocab), label="characters of four bytes, one id a byte"),
         Case((emoji[: draw.choice([1, 2, 3])], vocab), label="the text ends inside a character"),
         Case(([0xFF, 0x41, 0xC3, 0x41], vocab), label="bytes that are no UTF-8"),
+        Case(([0x41, 0xFF, 0xFE, 0x80, 0x42], vocab), label="three such bytes in a row"),
+        Case(([0x41, 0x00, 0x42], vocab), label="id 0, a byte 0"),
+        Case((given_encode(line, other), _vocab_of(other)), label="a byte's id is not its value"),
         Case((given_encode("  two  spaces\n", ranks), vocab), label="white space"),
         Case(([], vocab), label="no ids"),
     ]
@@ -175,6 +191,7 @@ def _stream_cases(draw: Draw) -> list[Case]:
         Case((list("🙂".encode())[:cut], vocab), label="the stream ends inside a character"),
         Case(([0x41, 0xFF, 0x42], vocab), label="a byte that can begin no character"),
         Case(([0xE2, 0x82, 0x41, 0x42], vocab), label="a character that is broken off by the next"),
+        Case(([0x41, 0xF4, 0x90, 0x42, 0xC0], vocab), label="two bytes that look like a character's beginning and are none"),
         Case((list("a\ufffdb".encode()), vocab), label="U+FFFD itself is in the text"),
         Case((given_encode("the weather", ranks), vocab), label="plain ASCII"),
         Case(([], vocab), label="no ids"),
@@ -183,14 +200,18 @@ def _stream_cases(draw: Draw) -> list[Case]:
 
 def _special_cases(draw: Draw) -> list[Case]:
     ranks = _ranks(draw)
-    special = {"<|im_start|>": 1001, "<|im_end|>": 1002, "<|im|>": 1003, "<|im|>x": 1004}
+    special = {"<|im_start|>": 1001, "<|im_end|>": 1002, "<|im|>": 1003, "<|im|>x": 1004, "><|im_end|>!": 1005}
     every = sorted(special)
+    ranks = ranks | {b">u": len(ranks), b"?<": len(ranks) + 1}  # merges that reach across a marker's edge
     chat = "<|im_start|>user\nмама?<|im_end|>\n<|im_start|>assistant\n"
     return [
         Case((chat, ranks, special, every), label="a conversation, all allowed"),
         Case((chat, ranks, special, []), label="a stranger's text, none allowed"),
         Case((chat, ranks, special, ["<|im_end|>"]), label="only one of them allowed"),
         Case(("a<|im|>xb<|im|>y", ranks, special, every), label="one special token begins with another"),
+        Case(("a<|im|>xb", ranks, special, ["<|im_end|>", "<|im|>"]), label="the longer one is not allowed, the shorter is"),
+        Case(("<|im_start|><|im_end|><|im|>", ranks, special, ["<|im_end|>"]), label="between two that are not allowed"),
+        Case(("<|im|><|im_end|>!", ranks, special, every), label="two overlap: the one that begins earlier counts"),
         Case(("<|im_end|><|im_end|>", ranks, special, every), label="nothing between them"),
         Case(("<|im_en|> <|", ranks, special, every), label="almost a special token"),
         Case(("the " * draw.int(1, 3), ranks, special, every), label="none in the text"),
@@ -319,6 +340,15 @@ def merge_pair(pieces, pair):
             out.append(piece)
             fresh = True
     return out
+
+
+@MERGE_PAIR.alternate("by recursion")
+def merge_pair(pieces, pair):
+    if len(pieces) < 2:
+        return list(pieces)
+    if tuple(pieces[:2]) == pair:
+        return [b"".join(pair), *merge_pair(pieces[2:], pair)]
+    return pieces[:1] + merge_pair(pieces[1:], pair)
 
 
 TRAIN = Exercise(
@@ -461,6 +491,105 @@ def train(words, num_merges):
     return merges
 
 
+@TRAIN.near_miss("ties are broken by the joined bytes",
+                 says="Compare the pairs as tuples: (a, zz) comes before (ab, a), since a is smaller than ab, although "
+                 "aba is smaller than azz.")
+def train(words, num_merges):
+    split = [([bytes([b]) for b in word.encode()], count) for word, count in words.items()]
+    merges = []
+    for _ in range(num_merges):
+        counts = {}
+        for pieces, count in split:
+            for pair in zip(pieces, pieces[1:]):
+                counts[pair] = counts.get(pair, 0) + count
+        if not counts:
+            break
+        best = min(counts, key=lambda pair: (-counts[pair], pair[0] + pair[1]))
+        merges.append(best)
+        for pieces, _ in split:
+            i = 0
+            while i < len(pieces) - 1:
+                if (pieces[i], pieces[i + 1]) == best:
+                    pieces[i : i + 2] = [best[0] + best[1]]
+                i += 1
+    return merges
+
+
+@TRAIN.near_miss("a run of one piece is counted without overlap",
+                 says="Count every pair of neighbours: aaaa holds a a at three places, though only two can be joined.")
+def train(words, num_merges):
+    split = [([bytes([b]) for b in word.encode()], count) for word, count in words.items()]
+    merges = []
+    for _ in range(num_merges):
+        counts = {}
+        for pieces, count in split:
+            last = None
+            for place, pair in enumerate(zip(pieces, pieces[1:])):
+                if last == (place - 1, pair):
+                    last = None
+                    continue
+                last = place, pair
+                counts[pair] = counts.get(pair, 0) + count
+        if not counts:
+            break
+        best = min(counts, key=lambda pair: (-counts[pair], pair))
+        merges.append(best)
+        for pieces, _ in split:
+            i = 0
+            while i < len(pieces) - 1:
+                if (pieces[i], pieces[i + 1]) == best:
+                    pieces[i : i + 2] = [best[0] + best[1]]
+                i += 1
+    return merges
+
+
+@TRAIN.near_miss("a word counts a pair once", says="A word that holds a pair twice gives it twice its count: zip(pieces, "
+                 "pieces[1:]) as it is, not a set of it.")
+def train(words, num_merges):
+    split = [([bytes([b]) for b in word.encode()], count) for word, count in words.items()]
+    merges = []
+    for _ in range(num_merges):
+        counts = {}
+        for pieces, count in split:
+            for pair in set(zip(pieces, pieces[1:])):
+                counts[pair] = counts.get(pair, 0) + count
+        if not counts:
+            break
+        best = min(counts, key=lambda pair: (-counts[pair], pair))
+        merges.append(best)
+        for pieces, _ in split:
+            i = 0
+            while i < len(pieces) - 1:
+                if (pieces[i], pieces[i + 1]) == best:
+                    pieces[i : i + 2] = [best[0] + best[1]]
+                i += 1
+    return merges
+
+
+@TRAIN.near_miss("of equally frequent pairs it takes the one seen first",
+                 says="max(counts, key=counts.get) keeps the pair it met first. The task breaks ties towards the smaller "
+                 "pair: min over (-count, pair).")
+def train(words, num_merges):
+    split = [([bytes([b]) for b in word.encode()], count) for word, count in words.items()]
+    merges = []
+    for _ in range(num_merges):
+        counts = {}
+        for pieces, count in split:
+            for pair in zip(pieces, pieces[1:]):
+                counts[pair] = counts.get(pair, 0) + count
+        if not counts:
+            break
+        best = max(counts, key=counts.get)
+        merges.append(best)
+        for pieces, _ in split:
+            i = 0
+            while i < len(pieces) - 1:
+                if (pieces[i], pieces[i + 1]) == best:
+                    pieces[i : i + 2] = [best[0] + best[1]]
+                i += 1
+    return merges
+
+
 @TRAIN.alternate("with Counter, and words as tuples")
 def train(words, num_merges):
     from collections import Counter
@@ -586,6 +715,54 @@ def encode(text, ranks, bos=None):
         pieces[i : i + 2] = [pieces[i] + pieces[i + 1]]
 
 
+@ENCODE.near_miss("it takes a byte's value for its id", says="In most vocabularies byte 65 has another id than 65: look "
+                  "every piece up in ranks, single bytes too.")
+def encode(text, ranks, bos=None):
+    pieces = [bytes([b]) for b in text.encode()]
+    while True:
+        found = [(ranks[a + b], i) for i, (a, b) in enumerate(zip(pieces, pieces[1:])) if a + b in ranks]
+        if not found:
+            return ([] if bos is None else [bos]) + [p[0] if len(p) == 1 else ranks[p] for p in pieces]
+        _, i = min(found)
+        pieces[i : i + 2] = [pieces[i] + pieces[i + 1]]
+
+
+@ENCODE.near_miss("it strips the text", says="Spaces and line ends are tokens too: text.strip() loses what the model must "
+                  "see. Encode the text as it came.")
+def encode(text, ranks, bos=None):
+    pieces = [bytes([b]) for b in text.strip().encode()]
+    while True:
+        found = [(ranks[a + b], i) for i, (a, b) in enumerate(zip(pieces, pieces[1:])) if a + b in ranks]
+        if not found:
+            return ([] if bos is None else [bos]) + [ranks[p] for p in pieces]
+        _, i = min(found)
+        pieces[i : i + 2] = [pieces[i] + pieces[i + 1]]
+
+
+@ENCODE.near_miss("it joins the pair of highest rank", says="The lowest rank was learnt first and is joined first: min, not "
+                  "max.")
+def encode(text, ranks, bos=None):
+    pieces = [bytes([b]) for b in text.encode()]
+    while True:
+        found = [(ranks[a + b], i) for i, (a, b) in enumerate(zip(pieces, pieces[1:])) if a + b in ranks]
+        if not found:
+            return ([] if bos is None else [bos]) + [ranks[p] for p in pieces]
+        _, i = max(found, key=lambda item: (item[0], -item[1]))
+        pieces[i : i + 2] = [pieces[i] + pieces[i + 1]]
+
+
+@ENCODE.near_miss("it prefers the longer join", says="Length does not count, only the rank does: the merge that was learnt "
+                  "first goes first, however short its token.")
+def encode(text, ranks, bos=None):
+    pieces = [bytes([b]) for b in text.encode()]
+    while True:
+        found = [(-len(a + b), ranks[a + b], i) for i, (a, b) in enumerate(zip(pieces, pieces[1:])) if a + b in ranks]
+        if not found:
+            return ([] if bos is None else [bos]) + [ranks[p] for p in pieces]
+        i = min(found)[-1]
+        pieces[i : i + 2] = [pieces[i] + pieces[i + 1]]
+
+
 @ENCODE.alternate("rank by rank, all occurrences at once")
 def encode(text, ranks, bos=None):
     pieces = [bytes([b]) for b in text.encode()]
@@ -604,6 +781,38 @@ def encode(text, ranks, bos=None):
         pieces = out
     ids = [ranks[piece] for piece in pieces]
     return ids if bos is None else [bos, *ids]
+
+
+@ENCODE.alternate("with a heap over spans of the bytes")
+def encode(text, ranks, bos=None):
+    import heapq
+
+    raw = text.encode()
+    end = {i: i + 1 for i in range(len(raw))}  # of the piece that begins at i
+    before = {i + 1: i for i in range(len(raw))}  # where the piece begins that ends there
+    heap = []
+
+    def offer(i):
+        j = end.get(i)
+        if j in end and raw[i : end[j]] in ranks:
+            heapq.heappush(heap, (ranks[raw[i : end[j]]], i, j, end[j]))
+
+    for i in range(len(raw)):
+        offer(i)
+    while heap:
+        _, i, j, stop = heapq.heappop(heap)
+        if end.get(i) != j or end.get(j) != stop:
+            continue
+        end[i], before[stop] = stop, i
+        del end[j], before[j]
+        offer(i)
+        if i in before:
+            offer(before[i])
+    ids, i = [] if bos is None else [bos], 0
+    while i < len(raw):
+        ids.append(ranks[raw[i : end[i]]])
+        i = end[i]
+    return ids
 
 
 DECODE = Exercise(
@@ -650,6 +859,27 @@ def decode(ids, vocab):
 @DECODE.near_miss("it puts spaces between tokens", says="A space belongs to the token that begins with it: join with nothing.")
 def decode(ids, vocab):
     return b" ".join(vocab[i] for i in ids).decode("utf-8", errors="replace")
+
+
+@DECODE.near_miss("broken bytes in a row show once", says="Each byte that can begin no character gets a U+FFFD of its own, "
+                  "as errors='replace' does it.")
+def decode(ids, vocab):
+    text = b"".join(vocab[i] for i in ids).decode("utf-8", errors="replace")
+    while "\ufffd\ufffd" in text:
+        text = text.replace("\ufffd\ufffd", "\ufffd")
+    return text
+
+
+@DECODE.near_miss("id 0 is lost", says="0 is an id like any other: take all ids, without asking `if i`.")
+def decode(ids, vocab):
+    return b"".join(vocab[i] for i in ids if i).decode("utf-8", errors="replace")
+
+
+@DECODE.near_miss("the id is taken for a place in the vocabulary", says="vocab is a dict from id to bytes, in any order: "
+                  "vocab[i], not list(vocab.values())[i].")
+def decode(ids, vocab):
+    pieces = list(vocab.values())
+    return b"".join(pieces[i] for i in ids).decode("utf-8", errors="replace")
 
 
 @DECODE.alternate("with a bytearray")
@@ -720,6 +950,72 @@ def stream(ids, vocab):
     return out + [waiting.decode("utf-8", errors="replace")]
 
 
+@STREAM.near_miss("one bad byte holds up all that follows", says="Waiting helps an unfinished character only. A byte that "
+                  "can never become part of one shows as U+FFFD at once, and the text behind it goes on.")
+def stream(ids, vocab):
+    out, waiting = [], b""
+    for i in ids:
+        waiting += vocab[i]
+        try:
+            out.append(waiting.decode("utf-8"))
+            waiting = b""
+        except UnicodeDecodeError as error:
+            out.append(waiting[: error.start].decode("utf-8"))
+            waiting = waiting[error.start :]
+    return out + [waiting.decode("utf-8", errors="replace")]
+
+
+@STREAM.near_miss("it goes by the first byte alone", says="F4 90 and C0 look like the beginning of a character, and no "
+                  "character begins so. What may follow a first byte is narrower than 80 to BF; an incremental decoder "
+                  "knows it.")
+def stream(ids, vocab):
+    out, held, need = [], b"", 0
+    for i in ids:
+        text = ""
+        for byte in vocab[i]:
+            if need and 0x80 <= byte <= 0xBF:
+                held, need = held + bytes([byte]), need - 1
+                if not need:
+                    text, held = text + held.decode("utf-8", errors="replace"), b""
+                continue
+            if held:
+                text, held, need = text + "\ufffd", b"", 0
+            if byte < 0x80:
+                text += chr(byte)
+            elif 0xC0 <= byte <= 0xF7:
+                held, need = bytes([byte]), 1 if byte < 0xE0 else 2 if byte < 0xF0 else 3
+            else:
+                text += "\ufffd"
+        out.append(text)
+    return out + ["\ufffd" if held else ""]
+
+
+@STREAM.near_miss("broken bytes vanish", says="errors='ignore' hides that something is missing; 'replace' shows U+FFFD.")
+def stream(ids, vocab):
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="ignore")
+    return [decoder.decode(vocab[i]) for i in ids] + [decoder.decode(b"", final=True)]
+
+
+@STREAM.near_miss("every byte of a broken character shows", says="The bytes of one unfinished character stand for one "
+                  "character: together they show as one U+FFFD, in the stream and at its end.")
+def stream(ids, vocab):
+    out, waiting = [], b""
+    for i in ids:
+        text, waiting = "", waiting + vocab[i]
+        while waiting:
+            try:
+                text, waiting = text + waiting.decode("utf-8"), b""
+            except UnicodeDecodeError as error:
+                text += waiting[: error.start].decode("utf-8")
+                if error.reason == "unexpected end of data":
+                    waiting = waiting[error.start :]
+                    break
+                text += "\ufffd" * (error.end - error.start)
+                waiting = waiting[error.end :]
+        out.append(text)
+    return out + ["\ufffd" * len(waiting)]
+
+
 @STREAM.alternate("by the reason of the error")
 def stream(ids, vocab):
     waiting, out = b"", []
@@ -739,6 +1035,31 @@ def stream(ids, vocab):
         out.append(waiting[: len(waiting) - len(keep)].decode("utf-8", errors="replace"))
         waiting = keep
     return out + [waiting.decode("utf-8", errors="replace")]
+
+
+@STREAM.alternate("byte by byte, by the ranges of the standard")
+def stream(ids, vocab):
+    out, held, need, low, high = [], b"", 0, 0x80, 0xBF
+    for i in ids:
+        text = ""
+        for byte in vocab[i]:
+            if need and low <= byte <= high:
+                held, need, low, high = held + bytes([byte]), need - 1, 0x80, 0xBF
+                if not need:
+                    text, held = text + held.decode(), b""
+                continue
+            if need:
+                text, held, need = text + "\ufffd", b"", 0
+            if byte < 0x80:
+                text += chr(byte)
+            elif 0xC2 <= byte <= 0xF4:
+                held, need = bytes([byte]), 1 if byte < 0xE0 else 2 if byte < 0xF0 else 3
+                low = {0xE0: 0xA0, 0xF0: 0x90}.get(byte, 0x80)
+                high = {0xED: 0x9F, 0xF4: 0x8F}.get(byte, 0xBF)
+            else:
+                text += "\ufffd"
+        out.append(text)
+    return out + ["\ufffd" if held else ""]
 
 
 ENCODE_SPECIAL = Exercise(
@@ -805,6 +1126,54 @@ def encode_special(text, ranks, special, allowed):
     return ids
 
 
+@ENCODE_SPECIAL.near_miss("a special token that is not allowed hides one that is",
+                          says="Only the allowed strings may cut the text: build the pattern from allowed, not from "
+                          "special, or a longer one that is not allowed swallows a shorter one that is.")
+def encode_special(text, ranks, special, allowed):
+    pattern = "(" + "|".join(re.escape(s) for s in sorted(special, key=len, reverse=True)) + ")"
+    ids, plain = [], ""
+    for part in re.split(pattern, text):
+        if part in allowed:
+            ids += encode(plain, ranks) + [special[part]]
+            plain = ""
+        else:
+            plain += part
+    return ids + encode(plain, ranks)
+
+
+@ENCODE_SPECIAL.near_miss("a special token that is not allowed still cuts the text",
+                          says="What is not allowed is text like all text: merges may reach across its edges. Encode it "
+                          "in one piece with what stands around it.")
+def encode_special(text, ranks, special, allowed):
+    pattern = "(" + "|".join(re.escape(s) for s in sorted(special, key=len, reverse=True)) + ")"
+    parts = re.split(pattern, text)
+    return [i for part in parts for i in ([special[part]] if part in allowed else encode(part, ranks))]
+
+
+@ENCODE_SPECIAL.near_miss("it asks what is allowed only when it cuts",
+                          says="What lies between two allowed ones may be a special token that is not allowed: ask "
+                          "`part in allowed`, not `part in special`.")
+def encode_special(text, ranks, special, allowed):
+    if not allowed:
+        return encode(text, ranks)
+    pattern = "(" + "|".join(re.escape(s) for s in sorted(allowed, key=len, reverse=True)) + ")"
+    return [i for part in re.split(pattern, text) for i in ([special[part]] if part in special else encode(part, ranks))]
+
+
+@ENCODE_SPECIAL.near_miss("it looks for the longest first, wherever it stands",
+                          says="Read from left to right: of two that overlap the one that begins earlier counts. Length "
+                          "decides only between those that begin at the same place.")
+def encode_special(text, ranks, special, allowed):
+    for name in sorted(allowed, key=len, reverse=True):
+        if name in text:
+            before, after = text.split(name, 1)
+            return [
+                *encode_special(before, ranks, special, allowed), special[name],
+                *encode_special(after, ranks, special, allowed),
+            ]
+    return encode(text, ranks)
+
+
 @ENCODE_SPECIAL.alternate("by hand, without a pattern")
 def encode_special(text, ranks, special, allowed):
     ids, start, i = [], 0, 0
@@ -817,6 +1186,16 @@ def encode_special(text, ranks, special, allowed):
         else:
             i += 1
     return ids + encode(text[start:], ranks)
+
+
+@ENCODE_SPECIAL.alternate("by recursion at the earliest, then longest")
+def encode_special(text, ranks, special, allowed):
+    found = [(text.find(name), -len(name), name) for name in allowed if name in text]
+    if not found:
+        return encode(text, ranks)
+    at, _, name = min(found)
+    rest = encode_special(text[at + len(name) :], ranks, special, allowed)
+    return [*encode(text[:at], ranks), special[name], *rest]
 
 
 EXERCISES = [MERGE_PAIR, TRAIN, ENCODE, DECODE, STREAM, ENCODE_SPECIAL]
