@@ -35,7 +35,7 @@ reveal("distance from 200 to the next bfloat16", (near[1] - near[0]).item())
 #
 # One head. `q` is `[Tq, D]`, `k` and `v` are `[Tk, D]`; return `[Tq, D]` in `v.dtype`. Score every query against every
 # key, q·k / √D; hide what lies in the future; turn each row into weights that sum to 1; mix the values with them.
-# Write the softmax yourself.
+# Write the softmax yourself, from `exp` and `sum`.
 #
 # - The queries are the **last** `Tq` of `Tk` tokens: query i stands at position `Tk - Tq + i` and sees the keys up to
 #   there, its own included.
@@ -62,6 +62,7 @@ def attention(q, k, v):
 #
 # Divide each row of `x` by the root of its mean square, then scale it by `weight`. `eps` stands under the root. The
 # mean square is taken in fp32, also when `x` is fp16; the row goes back to `x.dtype` before it meets the weight.
+# Write it without `F.rms_norm`.
 #
 # `x = [3., 4.]`, `weight = [1., 10.]`, `eps = 0`: the mean square is 12.5, its root 3.536, the result
 # `[0.849, 11.31]`. Helps: *RMSNorm*.
@@ -150,7 +151,7 @@ reveal("share of attention on the first token", weights[:, :, 7:, 0].mean().item
 #
 # All heads: `q` is `[Tq, Hq, D]`, `k` and `v` are `[Tk, Hkv, D]`; return `[Tq, Hq, D]`. Hq is a multiple of Hkv, and
 # query head h reads key/value head `h // (Hq / Hkv)`. Mask, scale and precision as in your `attention`;
-# `torch.softmax` is allowed now.
+# `torch.softmax` is allowed now, `F.scaled_dot_product_attention` is not.
 #
 # With 4 query heads and 2 KV heads, query heads 0 and 1 read KV head 0, heads 2 and 3 read KV head 1. For a single
 # token the result is `v[:, [0, 0, 1, 1]]`. Helps: *Nine questions, three answers*.
@@ -173,7 +174,7 @@ def gqa_attention(q, k, v):
 # ## SwiGLU
 #
 # SiLU(gate) · up, element by element, where SiLU(x) = x · sigmoid(x). Both are `[..., intermediate]`, and gates beyond
-# ±100 occur.
+# ±100 occur. Write it without `F.silu`.
 #
 # `gate = [0., 2., -2.]`, `up = [5., 1., 1.]` gives `[0., 1.762, -0.238]`. Helps: *SwiGLU*.
 
@@ -221,7 +222,8 @@ def block(x, w, cos, sin, head_dim, eps, attend):
 # ## The LM head
 #
 # From the last block's `x` `[T, hidden]` to one logit for each token of the vocabulary, `[vocab]`, for the token that
-# comes next. `norm_weight` `[hidden]` belongs to the final RMSNorm, `head_weight` is `[vocab, hidden]`.
+# comes next, in `x.dtype`. `norm_weight` `[hidden]` belongs to the final RMSNorm, which is the one of above, its mean
+# square in fp32 (`parts.rms_norm` is given); `head_weight` is `[vocab, hidden]`.
 #
 # `x = [[9., 9.], [3., 4.]]`, `norm_weight = [1., 1.]`, `head_weight = [[1., 0.], [0., 1.], [1., 1.]]`, `eps = 0` gives
 # `[0.849, 1.131, 1.980]`: the row `[9., 9.]` plays no part any more. Called without eps, `lm_head` uses the constant

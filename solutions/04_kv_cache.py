@@ -58,7 +58,8 @@ print("the same 60 tokens:", one == other)
 #
 # Return the new tokens, and a dict of three counts, summed over all passes. A pass over $n$ tokens is one
 # `forward_calls`, projects $n$ rows in each layer (`rows_projected`), and computes an $n × n$ rectangle of scores in
-# each head (`score_pairs_masked`: masked squares included).
+# each head (`score_pairs_masked`: masked squares included). The check also looks at the passes you really made: one for
+# each new token.
 #
 # Example: a prompt of 2 tokens and `max_new_tokens=3` takes passes over 2, 3 and 4 tokens. So `forward_calls` is 3,
 # `rows_projected` 2 + 3 + 4 = 9, `score_pairs_masked` 4 + 9 + 16 = 29.
@@ -97,7 +98,8 @@ def generate_naive(model, token_ids, max_new_tokens):
 #   views of your memory, which stays where it is.
 # - `seq_len` is the number of tokens that **every** layer holds. In the middle of a forward pass the lower layers
 #   are ahead of the upper ones.
-# - `truncate(seq_len)` forgets all tokens but the first `seq_len`.
+# - `truncate(seq_len)` forgets all tokens but the first `seq_len`, of which every layer holds at least that many.
+# - Two caches know nothing of each other.
 #
 # Example: two layers, three tokens in each, so `seq_len` is 3. Now `append(0, k, v)` with one token:
 # `len(cache.keys(0))` is 4, `len(cache.keys(1))` is 3, `seq_len` is still 3. After `append(1, k, v)` it is 4.

@@ -113,7 +113,8 @@ def transpose(X, OUT, rows, cols, stride, BLOCK_R: tl.constexpr, BLOCK_C: tl.con
 #
 # The signature alone. One program, one row: each row of X `[rows, n]` becomes weights that sum to 1, in OUT
 # `[rows, n]` of X's dtype. The rows of X lie `stride` apart, those of OUT lie `n` apart. Values reach ±130, so subtract
-# the row's maximum before `tl.exp`; compute in fp32; read every element once.
+# the row's maximum before `tl.exp`; compute in fp32; read every element once. Write it without
+# `tl.softmax`.
 #
 # A row `[1., 1., 1.]` becomes three times 0.333. Helps: *Row softmax*.
 #

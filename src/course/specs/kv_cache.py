@@ -39,6 +39,20 @@ def _prompt(draw: Draw, length: int, max_new_tokens: int) -> tuple[int, list[int
 # --- generate_naive --------------------------------------------------------------------------------------
 
 
+def _generate_naive_drive(generate_naive, model, token_ids, max_new_tokens):
+    """What the answer returns, and how many tokens it gave to each forward pass; counted where no answer can write."""
+    passes = []
+
+    class Counted(type(model)):
+        def __call__(self, token_ids):
+            passes.append(len(token_ids))
+            return super().__call__(token_ids)
+
+    model.__class__ = Counted
+    result = generate_naive(model, token_ids, max_new_tokens)
+    return {"returned": result, "tokens given to each pass": passes}
+
+
 def _generate_naive_reference(model, token_ids, max_new_tokens):
     lengths = range(len(token_ids), len(token_ids) + max_new_tokens)
     counters = {
@@ -46,7 +60,8 @@ def _generate_naive_reference(model, token_ids, max_new_tokens):
         "rows_projected": sum(lengths),
         "score_pairs_masked": sum(length**2 for length in lengths),
     }
-    return _continued(model, token_ids, max_new_tokens)[0], counters
+    tokens = _continued(model, token_ids, max_new_tokens)[0]
+    return {"returned": (tokens, counters), "tokens given to each pass": list(lengths)}
 
 
 def _generate_naive_cases(draw: Draw) -> list[Case]:
@@ -82,6 +97,7 @@ GENERATE_NAIVE = Exercise(
     signature="generate_naive(model, token_ids, max_new_tokens)",
     reference=_generate_naive_reference,
     cases=_generate_naive_cases,
+    drive=_generate_naive_drive,
     hints=(
         "Keep one list of all tokens, a copy of the prompt. Each turn: run the model on it, choose, append.",
         "The last row of the logits scores the next token: model(whole)[-1].argmax(). Count before you append: "
@@ -202,6 +218,67 @@ def generate_naive(model, token_ids, max_new_tokens):
     return whole, counters
 
 
+@GENERATE_NAIVE.near_miss(
+    "it runs the model twice for each token",
+    says="Keep the logits of the one pass in a name and use them. Every further model(...) is a pass that was made and "
+    "not counted.",
+)
+def generate_naive(model, token_ids, max_new_tokens):
+    whole, calls, rows, pairs = list(token_ids), 0, 0, 0
+    for _ in range(max_new_tokens):
+        n = len(whole)
+        calls, rows, pairs = calls + 1, rows + n, pairs + n * n
+        logits = model(whole)
+        whole.append(int(model(whole)[-1].argmax()) if len(logits) else 0)
+    counters = {"forward_calls": calls, "rows_projected": rows, "score_pairs_masked": pairs}
+    return whole[len(token_ids) :], counters
+
+
+@GENERATE_NAIVE.near_miss(
+    "one pass too many",
+    says="The token you choose last need not go through the model: nobody asks what follows it. n new tokens take n "
+    "passes, and with max_new_tokens=0 there is none.",
+)
+def generate_naive(model, token_ids, max_new_tokens):
+    whole, calls, rows, pairs = list(token_ids), 0, 0, 0
+    logits = model(whole)
+    for _ in range(max_new_tokens):
+        n = len(whole)
+        calls, rows, pairs = calls + 1, rows + n, pairs + n * n
+        whole.append(int(logits[-1].argmax()))
+        logits = model(whole)
+    counters = {"forward_calls": calls, "rows_projected": rows, "score_pairs_masked": pairs}
+    return whole[len(token_ids) :], counters
+
+
+@GENERATE_NAIVE.near_miss(
+    "the row of the prompt's last token is read every time",
+    says="After the first new token the last row is another one: logits[-1], not logits[len(token_ids) - 1].",
+)
+def generate_naive(model, token_ids, max_new_tokens):
+    whole, calls, rows, pairs = list(token_ids), 0, 0, 0
+    for _ in range(max_new_tokens):
+        n = len(whole)
+        calls, rows, pairs = calls + 1, rows + n, pairs + n * n
+        whole.append(int(model(whole)[len(token_ids) - 1].argmax()))
+    counters = {"forward_calls": calls, "rows_projected": rows, "score_pairs_masked": pairs}
+    return whole[len(token_ids) :], counters
+
+
+@GENERATE_NAIVE.near_miss(
+    "the new tokens are tensors",
+    says="argmax() gives a tensor: int(...) or .item() makes the int that is asked for.",
+)
+def generate_naive(model, token_ids, max_new_tokens):
+    whole, calls, rows, pairs = list(token_ids), 0, 0, 0
+    for _ in range(max_new_tokens):
+        n = len(whole)
+        calls, rows, pairs = calls + 1, rows + n, pairs + n * n
+        whole.append(model(whole)[-1].argmax())
+    counters = {"forward_calls": calls, "rows_projected": rows, "score_pairs_masked": pairs}
+    return whole[len(token_ids) :], counters
+
+
 @GENERATE_NAIVE.alternate("with tensors, counted afterwards in closed form")
 def generate_naive(model, token_ids, max_new_tokens):
     whole = torch.tensor(token_ids)
@@ -230,6 +307,7 @@ def _cache_drive(KVCache, k, v, chunks, keep, spare):
     """
     num_layers, tokens, num_kv_heads, head_dim = k.shape
     cache = KVCache(num_layers, num_kv_heads, head_dim, tokens + spare, k.dtype)
+    another = KVCache(num_layers, num_kv_heads, head_dim, tokens + spare, k.dtype)  # of another conversation
 
     def length():
         return "a method: put @property above it" if callable(cache.seq_len) else cache.seq_len
@@ -255,17 +333,24 @@ def _cache_drive(KVCache, k, v, chunks, keep, spare):
 
     start = 0
     for number, size in enumerate(chunks, start=1):
-        inside = []
+        inside, rows = [], []
         for layer in range(num_layers):
             add(layer, start, start + size)
             inside.append(length())
+            rows.append([len(cache.keys(layer)), len(cache.values(layer))])
         seen[f"seq_len after each layer of pass {number}"] = inside
+        seen[f"rows of keys(layer) and values(layer), after each layer of pass {number}"] = rows
         start += size
         look(f"after pass {number}")
+    another.append(0, torch.full_like(k[0, :1], 7), torch.full_like(v[0, :1], 7))
+    look("after an append to another KVCache")
     cache.truncate(keep)
     look("after truncate")
-    for layer in range(num_layers):
+    inside = []
+    for layer in reversed(range(num_layers)):
         add(layer, keep, tokens)
+        inside.append(length())
+    seen["seq_len after each layer, the last layer first"] = inside
     look("after truncate and append")
     seen["memory stays where it was"] = all(len(found) == 1 for found in addresses.values())
     too_many = torch.ones(spare + 1, num_kv_heads, head_dim, dtype=k.dtype)
@@ -291,8 +376,12 @@ def _cache_reference(k, v, chunks, keep, spare):
     for number, size in enumerate(chunks, start=1):
         seen[f"seq_len after each layer of pass {number}"] = [start] * (num_layers - 1) + [start + size]
         start += size
+        rows = [[start, start] for _ in range(num_layers)]
+        seen[f"rows of keys(layer) and values(layer), after each layer of pass {number}"] = rows
         look(f"after pass {number}", start)
+    look("after an append to another KVCache", tokens)
     look("after truncate", keep)
+    seen["seq_len after each layer, the last layer first"] = [keep] * (num_layers - 1) + [tokens]
     look("after truncate and append", tokens)
     seen["memory stays where it was"] = True
     seen["one token too many"] = "ValueError"
@@ -419,9 +508,9 @@ class KVCache:
 
 
 @KV_CACHE.near_miss(
-    "it concatenates",
-    says="torch.cat makes a new tensor and copies all that was there: n appends copy n * n / 2 rows. Take the memory "
-    "once, capacity rows long, and write each new row into its place.",
+    "new tensors instead of views of one memory",
+    says="torch.cat and clone make a new tensor and copy all that was there: n appends copy n * n / 2 rows. Take the "
+    "memory once, capacity rows long, write each new row into its place, and return a slice of it.",
     section=f"{PAGE}#the-shape-of-a-cache",
 )
 class KVCache:
@@ -647,6 +736,167 @@ class KVCache:
     def truncate(self, seq_len):
         self.k = [[torch.cat(parts)[:seq_len]] for parts in self.k]
         self.v = [[torch.cat(parts)[:seq_len]] for parts in self.v]
+
+
+@KV_CACHE.near_miss(
+    "keys() waits for the other layers",
+    says="A layer needs its own new keys at once, before the layers above have theirs: keys(layer) goes up to this "
+    "layer's length. Only seq_len waits for all.",
+)
+class KVCache:
+    def __init__(self, num_layers, num_kv_heads, head_dim, capacity, dtype=torch.float32):
+        self.storage = torch.zeros(2, num_layers, capacity, num_kv_heads, head_dim, dtype=dtype)
+        self.lengths = [0] * num_layers
+
+    def append(self, layer, k, v):
+        start, end = self.lengths[layer], self.lengths[layer] + len(k)
+        if end > self.storage.shape[2]:
+            raise ValueError("full")
+        self.storage[0, layer, start:end] = k
+        self.storage[1, layer, start:end] = v
+        self.lengths[layer] = end
+
+    def keys(self, layer):
+        return self.storage[0, layer, : self.seq_len]
+
+    def values(self, layer):
+        return self.storage[1, layer, : self.seq_len]
+
+    @property
+    def seq_len(self):
+        return min(self.lengths)
+
+    def truncate(self, seq_len):
+        self.lengths = [seq_len] * len(self.lengths)
+
+
+@KV_CACHE.near_miss(
+    "seq_len is the last layer's length",
+    says="In a pass from below the last layer is the last to be filled, but nothing says that it must be: every layer "
+    "counts, min(lengths).",
+)
+class KVCache:
+    def __init__(self, num_layers, num_kv_heads, head_dim, capacity, dtype=torch.float32):
+        self.storage = torch.zeros(2, num_layers, capacity, num_kv_heads, head_dim, dtype=dtype)
+        self.lengths = [0] * num_layers
+
+    def append(self, layer, k, v):
+        start, end = self.lengths[layer], self.lengths[layer] + len(k)
+        if end > self.storage.shape[2]:
+            raise ValueError("full")
+        self.storage[0, layer, start:end] = k
+        self.storage[1, layer, start:end] = v
+        self.lengths[layer] = end
+
+    def keys(self, layer):
+        return self.storage[0, layer, : self.lengths[layer]]
+
+    def values(self, layer):
+        return self.storage[1, layer, : self.lengths[layer]]
+
+    @property
+    def seq_len(self):
+        return self.lengths[-1]
+
+    def truncate(self, seq_len):
+        self.lengths = [seq_len] * len(self.lengths)
+
+
+@KV_CACHE.near_miss(
+    "all caches share one memory",
+    says="What stands in the class body belongs to all caches: a second conversation changes the first one. Make tensors "
+    "and lengths in __init__, as attributes of self.",
+)
+class KVCache:
+    lengths = None
+
+    def __init__(self, num_layers, num_kv_heads, head_dim, capacity, dtype=torch.float32):
+        self.storage = torch.zeros(2, num_layers, capacity, num_kv_heads, head_dim, dtype=dtype)
+        KVCache.lengths = [0] * num_layers
+
+    def append(self, layer, k, v):
+        start, end = self.lengths[layer], self.lengths[layer] + len(k)
+        if end > self.storage.shape[2]:
+            raise ValueError("full")
+        self.storage[0, layer, start:end] = k
+        self.storage[1, layer, start:end] = v
+        self.lengths[layer] = end
+
+    def keys(self, layer):
+        return self.storage[0, layer, : self.lengths[layer]]
+
+    def values(self, layer):
+        return self.storage[1, layer, : self.lengths[layer]]
+
+    @property
+    def seq_len(self):
+        return min(self.lengths)
+
+    def truncate(self, seq_len):
+        KVCache.lengths = [seq_len] * len(self.lengths)
+
+
+@KV_CACHE.near_miss(
+    "a cache that would be exactly full is refused",
+    says="capacity tokens fit: raise only when the end lies beyond it, end > capacity.",
+)
+class KVCache:
+    def __init__(self, num_layers, num_kv_heads, head_dim, capacity, dtype=torch.float32):
+        self.storage = torch.zeros(2, num_layers, capacity, num_kv_heads, head_dim, dtype=dtype)
+        self.lengths = [0] * num_layers
+
+    def append(self, layer, k, v):
+        start, end = self.lengths[layer], self.lengths[layer] + len(k)
+        if end >= self.storage.shape[2]:
+            raise ValueError("full")
+        self.storage[0, layer, start:end] = k
+        self.storage[1, layer, start:end] = v
+        self.lengths[layer] = end
+
+    def keys(self, layer):
+        return self.storage[0, layer, : self.lengths[layer]]
+
+    def values(self, layer):
+        return self.storage[1, layer, : self.lengths[layer]]
+
+    @property
+    def seq_len(self):
+        return min(self.lengths)
+
+    def truncate(self, seq_len):
+        self.lengths = [seq_len] * len(self.lengths)
+
+
+@KV_CACHE.near_miss(
+    "dtype is ignored",
+    says="A cache for a bf16 model holds bf16: pass dtype on to the memory, or it takes twice the room and gives back "
+    "another dtype.",
+)
+class KVCache:
+    def __init__(self, num_layers, num_kv_heads, head_dim, capacity, dtype=torch.float32):
+        self.storage = torch.zeros(2, num_layers, capacity, num_kv_heads, head_dim)
+        self.lengths = [0] * num_layers
+
+    def append(self, layer, k, v):
+        start, end = self.lengths[layer], self.lengths[layer] + len(k)
+        if end > self.storage.shape[2]:
+            raise ValueError("full")
+        self.storage[0, layer, start:end] = k
+        self.storage[1, layer, start:end] = v
+        self.lengths[layer] = end
+
+    def keys(self, layer):
+        return self.storage[0, layer, : self.lengths[layer]]
+
+    def values(self, layer):
+        return self.storage[1, layer, : self.lengths[layer]]
+
+    @property
+    def seq_len(self):
+        return min(self.lengths)
+
+    def truncate(self, seq_len):
+        self.lengths = [seq_len] * len(self.lengths)
 
 
 @KV_CACHE.alternate("heads before tokens, as the chapter's own cache")
@@ -1038,6 +1288,7 @@ def _cached_cases(draw: Draw) -> list[Case]:
         (draw.choice([5, 7]), 6, "a prompt of several tokens"),
         (1, draw.choice([6, 8]), "a prompt of one token"),
         (draw.choice([3, 9]), 1, "one new token: the prompt's pass is enough"),
+        (4, 3, "three new tokens"),
     ):
         seed, token_ids = _prompt(draw, length, new)
         cases.append(Case((_model(seed, "cached_llama"), token_ids, new), label=label))
@@ -1077,6 +1328,19 @@ GENERATE_CACHED = Exercise(
     prelude=WITH_MODELS,
     in_model=_cached_in_model,
 )
+
+
+@GENERATE_CACHED.near_miss(
+    "the last two tokens go in each time",
+    says="The one before the last has gone in already and is appended a second time. Give only the newest: [token].",
+)
+def generate_cached(model, token_ids, max_new_tokens):
+    cache = model.new_cache(len(token_ids) + max_new_tokens)
+    new, out = token_ids, []
+    for _ in range(max_new_tokens):
+        out.append(int(model(new, cache)[-1].argmax()))
+        new = out[-2:]
+    return out
 
 
 @GENERATE_CACHED.near_miss(
@@ -1229,6 +1493,12 @@ def _safe_cases(draw: Draw) -> list[Case]:
     peek[n - 2, n - 1] = True
     early = causal.clone()
     early[0, prefix] = True
+    blind = causal.clone()
+    blind[n - 1, n - 1] = False
+    late = causal.clone()
+    late[0, prefix + 1] = True
+    later = torch.ones(n + 1, n + 1, dtype=torch.bool).tril()
+    later[prefix, prefix + 1] = True
     cases = [
         Case((causal, 1), label="causal"),
         Case((causal.triu(-1), prefix), label="causal, a window of two"),
@@ -1240,6 +1510,9 @@ def _safe_cases(draw: Draw) -> list[Case]:
         Case((_prefix_mask(n, n), n), label="all tokens look both ways, all of them in the prompt"),
         Case((peek, prefix), label="the last token but one looks at the last"),
         Case((early, prefix), label="the first token looks at the first new one"),
+        Case((late, prefix), label="the first token looks at the second new one"),
+        Case((blind, n - 1), label="the only new token does not look at itself"),
+        Case((later, prefix), label="a new token looks one ahead, but not at the last"),
         Case((torch.ones(1, 1, dtype=torch.bool), 1), label="one token"),
     ]
     for reaches_beyond in (False, True):
@@ -1319,6 +1592,32 @@ def is_cache_safe(mask, num_prompt_tokens):
     return not bool(mask.diagonal(1)[num_prompt_tokens - 1 :].any())
 
 
+@IS_CACHE_SAFE.near_miss(
+    "a token that looks at itself is refused",
+    says="A token's own key is made in its own pass: the diagonal is no look ahead. triu(1), not triu(0).",
+)
+def is_cache_safe(mask, num_prompt_tokens):
+    return not bool(mask.triu(0)[:, num_prompt_tokens:].any())
+
+
+@IS_CACHE_SAFE.near_miss(
+    "the first new column is left out",
+    says="Columns count from 0, so the prompt ends with column num_prompt_tokens - 1 and the new ones begin with "
+    "num_prompt_tokens: mask[:, num_prompt_tokens:].",
+)
+def is_cache_safe(mask, num_prompt_tokens):
+    return not bool(mask.triu(1)[:, num_prompt_tokens + 1 :].any())
+
+
+@IS_CACHE_SAFE.near_miss(
+    "the prompt's last column is taken for a new one",
+    says="The prompt's tokens go through one pass together, its last one too: columns up to num_prompt_tokens - 1 may be "
+    "looked at by all of them.",
+)
+def is_cache_safe(mask, num_prompt_tokens):
+    return not bool(mask.triu(1)[:, num_prompt_tokens - 1 :].any())
+
+
 @IS_CACHE_SAFE.alternate("by loops")
 def is_cache_safe(mask, num_prompt_tokens):
     num_tokens = mask.shape[0]
@@ -1359,6 +1658,7 @@ def _cost_cases(draw: Draw) -> list[Case]:
         Case((draw.int(1000, 4000), draw.int(3, 20)), label="a long prompt"),
         Case((draw.int(2, 9), 1), label="one new token"),
         Case((5, 0), label="no new tokens, no pass"),
+        Case((draw.int(1_000_000, 1_300_000), draw.int(3, 20)), label="a prompt of a million: exact, not rounded"),
     ]
 
 

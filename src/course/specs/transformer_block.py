@@ -51,7 +51,7 @@ def _steered(draw: Draw, num_queries: int, scores: torch.Tensor, dim: int, dtype
 def _attention_cases(draw: Draw) -> list[Case]:
     n, dim = draw.choice([5, 7, 11]), draw.choice([4, 6, 8])
     past = draw.choice([2, 3, 6])
-    rising, falling = torch.linspace(20, 110, n), torch.linspace(110, 20, n)
+    rising, falling = torch.linspace(-40, 110, n), torch.linspace(110, 20, n)
     tie = draw.randn(1, dim)
     q, late = _steered(draw, n, rising, dim)
     q_falling, early = _steered(draw, n, falling, dim)
@@ -66,7 +66,7 @@ def _attention_cases(draw: Draw) -> list[Case]:
              label=f"3 new tokens after {past} earlier ones"),
         Case((draw.randn(1, dim) * 3, draw.randn(n, dim) * 3, draw.randn(n, dim)), label="one new token"),
         Case((draw.randn(1, dim), draw.randn(1, dim), draw.randn(1, dim)), label="a single token"),
-        Case((q, late, draw.randn(n, dim)), label="scores up to 110, the largest last"),
+        Case((q, late, draw.randn(n, dim)), label="scores from -40 to 110, the largest last"),
         Case((q_falling, early, draw.randn(n, dim)), label="scores up to 110, the largest first"),
         Case((q_low, low, draw.randn(n, dim)), label="every score near -130"),
         Case((q_both, same, draw.randn(n, dim)), label="one query scores near 110, the next near -110"),
@@ -219,6 +219,26 @@ def attention(q, k, v):
     return (scores.masked_fill(later, -math.inf).softmax(-1) @ v.float()).to(v.dtype)
 
 
+@ATTENTION.near_miss("the maximum is taken before the mask", says="A hidden key may score far above all that a query may "
+                     "see, and then everything visible underflows to 0/0. Mask first, then take each row's maximum.")
+def attention(q, k, v):
+    scores = q.float() @ k.float().T / math.sqrt(q.shape[-1])
+    top = scores.amax(dim=-1, keepdim=True)
+    future = torch.ones(len(q), len(k), dtype=torch.bool).triu(len(k) - len(q) + 1)
+    weights = torch.exp(scores.masked_fill(future, -math.inf) - top)
+    return (weights / weights.sum(dim=-1, keepdim=True) @ v.float()).to(v.dtype)
+
+
+@ATTENTION.near_miss("a masked score is a number such as -100", says="Visible scores may be as low as -240, and beside them "
+                     "-100 is large. Only minus infinity is below every score.")
+def attention(q, k, v):
+    scores = q.float() @ k.float().T / math.sqrt(q.shape[-1])
+    future = torch.ones(len(q), len(k), dtype=torch.bool).triu(len(k) - len(q) + 1)
+    scores = scores.masked_fill(future, -100.0)
+    weights = torch.exp(scores - scores.amax(dim=-1, keepdim=True))
+    return (weights / weights.sum(dim=-1, keepdim=True) @ v.float()).to(v.dtype)
+
+
 @ATTENTION.alternate("one query at a time, over the keys it may see")
 def attention(q, k, v):
     rows = []
@@ -270,11 +290,12 @@ def _rms_norm_cases(draw: Draw) -> list[Case]:
         Case((draw.randn(5, hidden), draw.randn(hidden), 1e-5), label=f"5 rows of {hidden}"),
         Case((draw.randn(2, 3, hidden) + 4, draw.randn(hidden), 1e-5), label="two leading axes, mean far from 0"),
         Case((draw.randn(4, hidden, scale=1e-3), draw.randn(hidden), 1e-5), label="values so small that eps counts"),
+        Case((draw.randn(4, hidden, scale=1e-3), draw.randn(hidden), 3e-6), label="so small, with another eps"),
         Case((draw.randn(3, hidden, scale=300, dtype=torch.float16), draw.randn(hidden, dtype=torch.float16), 1e-5),
              label="fp16, squares beyond its range"),
         Case((draw.randn(3, hidden, dtype=torch.bfloat16), draw.randn(hidden, dtype=torch.bfloat16), 1e-6),
              label="bf16"),
-        Case((draw.strided(6, hidden), draw.randn(hidden), 1e-5), label="rows not contiguous in memory"),
+        Case((draw.strided(2, 6, hidden), draw.randn(hidden), 1e-5), label="two leading axes, not contiguous in memory"),
         Case((draw.randn(0, hidden), draw.randn(hidden), 1e-5), label="no rows"),
     ]
 
@@ -339,6 +360,33 @@ def rms_norm(x, weight, eps):
     return (wide * torch.rsqrt(wide.square().mean() + eps)).to(x.dtype) * weight
 
 
+@RMS_NORM.near_miss("eps is a number of its own", says="Models differ in eps (1e-5, 1e-6): use the argument.")
+def rms_norm(x, weight, eps):
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-5)).to(x.dtype) * weight
+
+
+@RMS_NORM.near_miss("the weight is missing", says="Each channel has a scale of its own: multiply by weight at the end.")
+def rms_norm(x, weight, eps):
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype)
+
+
+@RMS_NORM.near_miss("one is added to the weight", says="Gemma stores weight - 1 and adds 1; this model's weight is the scale "
+                    "itself.")
+def rms_norm(x, weight, eps):
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype) * (1 + weight)
+
+
+@RMS_NORM.near_miss("view on rows that lie apart", says="view(-1, hidden) needs rows that lie one behind the other and raises "
+                    "here. mean(-1, keepdim=True) works on any shape; reshape copies where it must.")
+def rms_norm(x, weight, eps):
+    rows = x.view(-1, x.shape[-1]).float()
+    rows = (rows * torch.rsqrt(rows.square().mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
+    return rows.view(x.shape)
+
+
 @RMS_NORM.alternate("by division, in fp64")
 def rms_norm(x, weight, eps):
     wide = x.double()
@@ -364,7 +412,7 @@ def _rope_reference(x, positions, theta=None, *, THETA=THETA):
 def _rope_cases(draw: Draw) -> list[Case]:
     heads, dim = draw.choice([2, 3]), draw.choice([8, 12])
     start = draw.int(5, 60)
-    far = torch.arange(5) + draw.int(3000, 8000)
+    far = torch.cat([torch.arange(2) + draw.int(1000 * i, 1000 * i + 999) for i in range(3, 8)])
     half = torch.bfloat16
     return [
         Case((draw.randn(5, heads, dim), torch.arange(5), 10000.0), label="positions 0 to 4"),
@@ -375,7 +423,7 @@ def _rope_cases(draw: Draw) -> list[Case]:
         Case((draw.randn(4, 1, dim), draw.ints(0, 200, 4), 10000.0), label="positions in no order, one head"),
         Case((draw.strided(5, heads, dim), torch.arange(5) + 2, 100.0), label="not contiguous in memory"),
         Case((draw.randn(3, heads, 2), torch.arange(3) + 1, 10000.0), label="a single pair"),
-        Case((draw.randn(5, heads, dim, dtype=half), far, 500000.0), label=f"bf16, positions from {int(far[0]):,}",
+        Case((draw.randn(10, heads, 12, dtype=half), far, 500000.0), label=f"bf16, positions from {int(far[0]):,}",
              tolerance=HALF),
         Case((draw.randn(3, heads, dim, dtype=torch.float16), torch.arange(3) + 40, 10000.0), label="fp16",
              tolerance=HALF),
@@ -480,6 +528,36 @@ def rope(x, positions, theta=THETA):
     angle = (positions.to(x.dtype)[:, None] * f.to(x.dtype))[:, None].float()
     a, b = x.float().chunk(2, dim=-1)
     return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], dim=-1).to(x.dtype)
+
+
+@ROPE.near_miss("the frequencies are rounded to half precision", says="The error of a frequency grows with the position: at "
+                "5,000 it is a large part of a turn. Libraries that cast a whole model to bf16 have rounded theirs so.")
+def rope(x, positions, theta=THETA):
+    frequencies = (theta ** (-torch.arange(0, x.shape[-1], 2).float() / x.shape[-1])).to(x.dtype).float()
+    angles = (positions.float()[:, None] * frequencies)[:, None]
+    cos, sin = angles.cos(), angles.sin()
+    first, second = x.float().chunk(2, dim=-1)
+    return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1).to(x.dtype)
+
+
+@ROPE.near_miss("the result is laid out in neighbours", says="The turned pairs go back to where they came from: first halves, "
+                "then second halves, torch.cat. stack and flatten would interleave them.")
+def rope(x, positions, theta=THETA):
+    frequencies = theta ** (-torch.arange(0, x.shape[-1], 2).float() / x.shape[-1])
+    angles = (positions.float()[:, None] * frequencies)[:, None]
+    cos, sin = angles.cos(), angles.sin()
+    first, second = x.float().chunk(2, dim=-1)
+    return torch.stack([first * cos - second * sin, first * sin + second * cos], dim=-1).flatten(-2).to(x.dtype)
+
+
+@ROPE.alternate("frequencies as exp of a logarithm, by index")
+def rope(x, positions, theta=THETA):
+    half = x.shape[-1] // 2
+    angles = positions.unsqueeze(1).float() * torch.exp(torch.arange(half) * (-math.log(theta) / half))
+    cos, sin = torch.cos(angles)[:, None, :], torch.sin(angles)[:, None, :]
+    out, a, b = torch.empty_like(x), x[..., :half].float(), x[..., half:].float()
+    out[..., :half], out[..., half:] = a * cos - b * sin, a * sin + b * cos
+    return out
 
 
 @ROPE.near_miss("the angle is added", section=f"{PAGE}#rope",
@@ -666,9 +744,12 @@ def _gqa_cases(draw: Draw) -> list[Case]:
         k, v = (draw.randn(tk, kv_heads, dim, dtype=dtype, scale=s) for s in (scale, 1.0))
         return Case((q, k, v), label=label, tolerance=HALF if dtype == torch.bfloat16 else None)
 
-    steered = [_steered(draw, n, torch.linspace(10, 100, n), dim) for _ in range(2)]
-    q = torch.stack([steered[h // 2][0] for h in range(4)], dim=1)
-    k = torch.stack([steered[0][1], steered[1][1]], dim=1)
+    def steered(scores, label, dtype=torch.float32, tolerance=None):
+        parts = [_steered(draw, n, scores, dim, dtype, 0.1) for _ in range(2)]
+        q = torch.stack([parts[h // 2][0] for h in range(4)], dim=1)
+        k = torch.stack([parts[0][1], parts[1][1]], dim=1)
+        return Case((q, k, draw.randn(n, 2, dim, dtype=dtype)), label=label, tolerance=tolerance)
+
     swapped = [draw.randn(heads, n, dim).transpose(0, 1) for heads in (6, 2, 2)]
     return [
         case(n, n, 6, 2, "6 query heads, 2 KV heads"),
@@ -677,8 +758,9 @@ def _gqa_cases(draw: Draw) -> list[Case]:
         case(n, n, 3, 3, "as many KV heads as query heads (MHA)"),
         case(4, 4, 5, 1, "a single KV head (MQA)"),
         case(1, 1, 4, 2, "a single token"),
-        Case((q, k, draw.randn(n, 2, dim)),
-             label="scores up to 100, the largest last"),
+        steered(torch.linspace(-40, 100, n), "scores from -40 to 100, the largest last"),
+        steered(torch.full((n,), -130.0), "every score near -130"),
+        steered(torch.full((n,), 240.0), "bf16, scores close together near 240", torch.bfloat16, HALF),
         Case(tuple(swapped), label="heads before tokens in memory"),
         case(n, n, 6, 2, "bf16", dtype=torch.bfloat16),
     ]
@@ -777,6 +859,72 @@ def gqa_attention(q, k, v):
     s = torch.einsum("qhd,khd->hqk", q.float(), k) / math.sqrt(q.shape[-1])
     later = torch.ones(s.shape[1:], dtype=torch.bool).triu(len(k) - len(q) + 1)
     return torch.einsum("hqk,khd->qhd", s.masked_fill(later, -math.inf).softmax(-1), v).to(q.dtype)
+
+
+@GQA.near_miss("the scores are rounded to half precision",
+               says="Scores near 240 are 1 apart in bf16. Go to fp32 before the product of q and k, as in your attention.")
+def gqa_attention(q, k, v):
+    group = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+    scores = torch.einsum("qhd,khd->hqk", q, k) / math.sqrt(q.shape[-1])
+    scores = scores.float()
+    future = torch.ones(len(q), len(k), dtype=torch.bool).triu(len(k) - len(q) + 1)
+    weights = scores.masked_fill(future, -math.inf).softmax(dim=-1)
+    return torch.einsum("hqk,khd->qhd", weights, v.float()).to(v.dtype)
+
+
+@GQA.near_miss("nothing is masked", says="Every query looks at later tokens too. Set those scores to minus infinity.")
+def gqa_attention(q, k, v):
+    group = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+    scores = torch.einsum("qhd,khd->hqk", q.float(), k.float()) / math.sqrt(q.shape[-1])
+    weights = scores.softmax(dim=-1)
+    return torch.einsum("hqk,khd->qhd", weights, v.float()).to(v.dtype)
+
+
+@GQA.near_miss("masked scores are set to 0", says="exp(0) is 1, so a hidden key still takes a share. Only minus infinity "
+              "becomes weight 0.")
+def gqa_attention(q, k, v):
+    group = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+    scores = torch.einsum("qhd,khd->hqk", q.float(), k.float()) / math.sqrt(q.shape[-1])
+    future = torch.ones(len(q), len(k), dtype=torch.bool).triu(len(k) - len(q) + 1)
+    weights = scores.masked_fill(future, 0.0).softmax(dim=-1)
+    return torch.einsum("hqk,khd->qhd", weights, v.float()).to(v.dtype)
+
+
+@GQA.near_miss("a masked score is a number such as -100", says="Visible scores may be as low as -240, and beside them -100 is "
+              "large. Only minus infinity is below every score.")
+def gqa_attention(q, k, v):
+    group = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+    scores = torch.einsum("qhd,khd->hqk", q.float(), k.float()) / math.sqrt(q.shape[-1])
+    future = torch.ones(len(q), len(k), dtype=torch.bool).triu(len(k) - len(q) + 1)
+    weights = scores.masked_fill(future, -100.0).softmax(dim=-1)
+    return torch.einsum("hqk,khd->qhd", weights, v.float()).to(v.dtype)
+
+
+@GQA.near_miss("one maximum serves all rows", says="A row that lies far below the largest score underflows to 0/0. Each query "
+              "of each head needs its own maximum, over the keys it may see.")
+def gqa_attention(q, k, v):
+    group = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+    scores = torch.einsum("qhd,khd->hqk", q.float(), k.float()) / math.sqrt(q.shape[-1])
+    future = torch.ones(len(q), len(k), dtype=torch.bool).triu(len(k) - len(q) + 1)
+    weights = torch.exp(scores.masked_fill(future, -math.inf) - scores.masked_fill(future, -math.inf).max())
+    weights = weights / weights.sum(dim=-1, keepdim=True)
+    return torch.einsum("hqk,khd->qhd", weights, v.float()).to(v.dtype)
+
+
+@GQA.near_miss("the softmax runs over the queries", says="Each query spreads its attention over the keys: normalise along the "
+              "last axis of [heads, Tq, Tk].")
+def gqa_attention(q, k, v):
+    group = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+    scores = torch.einsum("qhd,khd->hqk", q.float(), k.float()) / math.sqrt(q.shape[-1])
+    future = torch.ones(len(q), len(k), dtype=torch.bool).triu(len(k) - len(q) + 1)
+    weights = scores.masked_fill(future, -math.inf).softmax(dim=-2)
+    return torch.einsum("hqk,khd->qhd", weights, v.float()).to(v.dtype)
 
 
 @GQA.alternate("a loop over heads and queries")
@@ -922,7 +1070,7 @@ def _block_weights(draw: Draw, heads: int, kv_heads: int, head_dim: int, inner: 
 
 
 def _block_cases(draw: Draw) -> list[Case]:
-    def case(tokens, start, heads, kv_heads, head_dim, label, scale=1.0, past=0):
+    def case(tokens, start, heads, kv_heads, head_dim, label, scale=1.0, past=0, eps=1e-5):
         w = _block_weights(draw, heads, kv_heads, head_dim, draw.choice([10, 14]))
         x = draw.randn(tokens, heads * head_dim, scale=scale)
         frequencies = 10000.0 ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
@@ -931,14 +1079,16 @@ def _block_cases(draw: Draw) -> list[Case]:
         if past:
             kv = {f"{name}_past": draw.randn(past, kv_heads, head_dim) for name in ("k", "v")}
             attend = Build("course.given.transformer_block", "cached_attention", kv)
-        return Case((x, w, angles.cos().float(), angles.sin().float(), head_dim, 1e-5, attend), label=label)
+        return Case((x, w, angles.cos().float(), angles.sin().float(), head_dim, eps, attend), label=label)
 
     return [
         case(5, 0, 4, 2, 4, "5 tokens, 4 query heads, 2 KV heads"),
         case(7, 3, 6, 3, 2, "7 tokens from position 3", scale=4.0),
         case(1, 0, 2, 1, 6, "a single token"),
         case(4, 0, 3, 3, 4, "values so small that eps counts", scale=3e-3),
+        case(4, 0, 3, 3, 4, "so small, with another eps", scale=3e-3, eps=2e-6),
         case(2, 5, 4, 2, 4, "2 new tokens, 5 in the cache", past=5),
+        case(1, 6, 4, 2, 4, "one new token, 6 in the cache", past=6),
     ]
 
 
@@ -1081,6 +1231,71 @@ def block(x, w, cos, sin, head_dim, eps, attend):
     return x + parts.swiglu(n @ w["gate_proj"].T, n @ w["up_proj"].T) @ w["down_proj"].T
 
 
+@BLOCK.near_miss("eps is a number of its own", says="Models differ in eps (1e-5, 1e-6): pass the argument on to both norms.")
+def block(x, w, cos, sin, head_dim, eps, attend):
+    h = parts.rms_norm(x, w["attention_norm"], 1e-5)
+    q, k, v = ((h @ w[name].T).unflatten(-1, (-1, head_dim)) for name in ("q_proj", "k_proj", "v_proj"))
+    mixed = attend(parts.apply_rope(q, cos, sin), parts.apply_rope(k, cos, sin), v, head_dim**-0.5)
+    x = x + mixed.flatten(1) @ w["o_proj"].T
+    h = parts.rms_norm(x, w["mlp_norm"], 1e-5)
+    return x + parts.swiglu(h @ w["gate_proj"].T, h @ w["up_proj"].T) @ w["down_proj"].T
+
+
+@BLOCK.near_miss("a single token does not attend", says="With a cache a single new token has many keys to look at; only the "
+                 "very first token of a text sees itself alone. Call attend for every number of tokens.")
+def block(x, w, cos, sin, head_dim, eps, attend):
+    h = parts.rms_norm(x, w["attention_norm"], eps)
+    q, k, v = ((h @ w[name].T).unflatten(-1, (-1, head_dim)) for name in ("q_proj", "k_proj", "v_proj"))
+    if len(x) > 1:
+        mixed = attend(parts.apply_rope(q, cos, sin), parts.apply_rope(k, cos, sin), v, head_dim**-0.5)
+    else:
+        mixed = v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
+    x = x + mixed.flatten(1) @ w["o_proj"].T
+    h = parts.rms_norm(x, w["mlp_norm"], eps)
+    return x + parts.swiglu(h @ w["gate_proj"].T, h @ w["up_proj"].T) @ w["down_proj"].T
+
+
+@BLOCK.near_miss("gate and up are exchanged", says="SiLU acts on what gate_proj gives: parts.swiglu(gate, up).")
+def block(x, w, cos, sin, head_dim, eps, attend):
+    h = parts.rms_norm(x, w["attention_norm"], eps)
+    q, k, v = ((h @ w[name].T).unflatten(-1, (-1, head_dim)) for name in ("q_proj", "k_proj", "v_proj"))
+    mixed = attend(parts.apply_rope(q, cos, sin), parts.apply_rope(k, cos, sin), v, head_dim**-0.5)
+    x = x + mixed.flatten(1) @ w["o_proj"].T
+    h = parts.rms_norm(x, w["mlp_norm"], eps)
+    return x + parts.swiglu(h @ w["up_proj"].T, h @ w["gate_proj"].T) @ w["down_proj"].T
+
+
+@BLOCK.near_miss("the scale is that of the hidden size", says="A head's score is a sum of head_dim products: the scale is "
+                 "head_dim ** -0.5, whatever the number of heads.")
+def block(x, w, cos, sin, head_dim, eps, attend):
+    h = parts.rms_norm(x, w["attention_norm"], eps)
+    q, k, v = ((h @ w[name].T).unflatten(-1, (-1, head_dim)) for name in ("q_proj", "k_proj", "v_proj"))
+    mixed = attend(parts.apply_rope(q, cos, sin), parts.apply_rope(k, cos, sin), v, x.shape[-1]**-0.5)
+    x = x + mixed.flatten(1) @ w["o_proj"].T
+    h = parts.rms_norm(x, w["mlp_norm"], eps)
+    return x + parts.swiglu(h @ w["gate_proj"].T, h @ w["up_proj"].T) @ w["down_proj"].T
+
+
+@BLOCK.near_miss("the second norm is missing", says="The MLP too reads a normed x: parts.rms_norm(x, w['mlp_norm'], eps).")
+def block(x, w, cos, sin, head_dim, eps, attend):
+    h = parts.rms_norm(x, w["attention_norm"], eps)
+    q, k, v = ((h @ w[name].T).unflatten(-1, (-1, head_dim)) for name in ("q_proj", "k_proj", "v_proj"))
+    mixed = attend(parts.apply_rope(q, cos, sin), parts.apply_rope(k, cos, sin), v, head_dim**-0.5)
+    x = x + mixed.flatten(1) @ w["o_proj"].T
+    h = x
+    return x + parts.swiglu(h @ w["gate_proj"].T, h @ w["up_proj"].T) @ w["down_proj"].T
+
+
+@BLOCK.near_miss("only the queries are rotated", says="The score depends on the distance only when q and k are both turned.")
+def block(x, w, cos, sin, head_dim, eps, attend):
+    h = parts.rms_norm(x, w["attention_norm"], eps)
+    q, k, v = ((h @ w[name].T).unflatten(-1, (-1, head_dim)) for name in ("q_proj", "k_proj", "v_proj"))
+    mixed = attend(parts.apply_rope(q, cos, sin), k, v, head_dim**-0.5)
+    x = x + mixed.flatten(1) @ w["o_proj"].T
+    h = parts.rms_norm(x, w["mlp_norm"], eps)
+    return x + parts.swiglu(h @ w["gate_proj"].T, h @ w["up_proj"].T) @ w["down_proj"].T
+
+
 @BLOCK.alternate("with F.linear and in two functions")
 def block(x, w, cos, sin, head_dim, eps, attend):
     def attention_half(n):
@@ -1103,22 +1318,25 @@ EPS = 1e-5  # stands at the top of the answer's cell, and may differ from studen
 
 
 def _lm_head_reference(x, norm_weight, head_weight, eps=None, *, EPS=EPS):
-    eps, last = EPS if eps is None else eps, x[-1]
-    return (last * torch.rsqrt(last.square().mean() + eps) * norm_weight) @ head_weight.T
+    return _rms_norm_reference(x[-1], norm_weight, EPS if eps is None else eps) @ head_weight.T
 
 
 def _lm_head_cases(draw: Draw) -> list[Case]:
     hidden, vocab = draw.choice([6, 11]), draw.choice([13, 17])
 
-    def case(tokens, label, scale=1.0):
-        return Case((draw.randn(tokens, hidden, scale=scale), draw.randn(hidden), draw.randn(vocab, hidden), 1e-5),
-                    label=label)
+    def case(tokens, label, scale=1.0, eps=1e-5, dtype=torch.float32, tolerance=None):
+        x = draw.randn(tokens, hidden, scale=scale, dtype=dtype)
+        return Case((x, draw.randn(hidden, dtype=dtype), draw.randn(vocab, hidden, dtype=dtype), eps), label=label,
+                    tolerance=tolerance)
 
     return [
         case(5, f"5 tokens, a vocabulary of {vocab}"),
         case(1, "a single token"),
         case(4, "a long residual stream", scale=200.0),
         case(3, "values so small that eps counts", scale=2e-3),
+        case(3, "so small, with another eps", scale=2e-3, eps=2e-6),
+        case(3, "fp16, squares beyond its range", scale=300.0, dtype=torch.float16, tolerance=HALF),
+        case(2, "bf16", dtype=torch.bfloat16, tolerance=HALF),
         Case((draw.strided(4, hidden), draw.randn(hidden), draw.strided(vocab, hidden), 1e-5),
              label="not contiguous in memory"),
         Case((draw.randn(3, hidden, scale=2e-3), draw.randn(hidden), draw.randn(vocab, hidden)),
@@ -1190,11 +1408,45 @@ def lm_head(x, norm_weight, head_weight, eps=EPS):
     return (parts.rms_norm(x[-1], norm_weight, eps) @ head_weight.T).softmax(-1)
 
 
+@LM_HEAD.near_miss("eps is a number of its own", says="EPS is what counts when none is given; where one is given, use the "
+                   "argument eps.")
+def lm_head(x, norm_weight, head_weight, eps=EPS):
+    return parts.rms_norm(x[-1], norm_weight, EPS) @ head_weight.T
+
+
+@LM_HEAD.near_miss("the statistics stay in half precision", says="Squares of large fp16 values overflow to infinity: the mean "
+                   "square is taken in fp32, as in your rms_norm. parts.rms_norm does so.")
+def lm_head(x, norm_weight, head_weight, eps=EPS):
+    last = x[-1]
+    return (last * torch.rsqrt(last.square().mean() + eps) * norm_weight) @ head_weight.T
+
+
+@LM_HEAD.near_miss("one mean square serves all tokens", says="Each row has a scale of its own, and only the last one is "
+                   "wanted: take the mean over x[-1], not over x.")
+def lm_head(x, norm_weight, head_weight, eps=EPS):
+    scale = torch.rsqrt(x.float().square().mean() + eps)
+    return ((x[-1].float() * scale).to(x.dtype) * norm_weight) @ head_weight.T
+
+
+@LM_HEAD.near_miss("it is the norm with a mean", says="LayerNorm centres its input; the final norm is an RMSNorm too.")
+def lm_head(x, norm_weight, head_weight, eps=EPS):
+    last = x[-1].float()
+    last = last - last.mean()
+    return ((last * torch.rsqrt(last.square().mean() + eps)).to(x.dtype) * norm_weight) @ head_weight.T
+
+
 @LM_HEAD.alternate("by hand, with F.linear")
 def lm_head(x, norm_weight, head_weight, eps=EPS):
-    last = x[-1:]
-    last = last / torch.sqrt(last.pow(2).mean(-1, keepdim=True) + eps) * norm_weight
-    return F.linear(last, head_weight).squeeze(0)
+    last = x[-1:].float()
+    last = last / torch.sqrt(last.pow(2).mean(-1, keepdim=True) + eps)
+    return F.linear(last.to(x.dtype) * norm_weight, head_weight).squeeze(0)
+
+
+@LM_HEAD.alternate("in fp32 to the end, as a sum of products")
+def lm_head(x, norm_weight, head_weight, eps=EPS):
+    last = x[-1].float()
+    last = last / ((last @ last) / last.numel() + eps).sqrt() * norm_weight.float()
+    return (head_weight.float() * last).sum(dim=1).to(x.dtype)
 
 
 EXERCISES = [ATTENTION, RMS_NORM, ROPE, HALF_SPLIT, GQA, SWIGLU, BLOCK, LM_HEAD, *KERNELS]

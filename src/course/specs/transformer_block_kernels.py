@@ -57,6 +57,7 @@ def _rms_norm_cases(draw: Draw) -> list[Case]:
         Case((draw.randn(3, hidden) + 2, draw.randn(hidden), 1e-5), label=f"3 rows of {hidden}, mean far from 0"),
         Case((padded(draw, 2, 24, 40), draw.randn(24), 1e-5), label="rows of 24 that lie 40 elements apart"),
         Case((draw.randn(2, 64, scale=1e-3), draw.randn(64), 1e-5), label="rows of 64, so small that eps counts"),
+        Case((draw.randn(2, 11, scale=1e-3), draw.randn(11), 3e-6), label="rows of 11, so small, with another eps"),
         Case((draw.randn(2, 19, dtype=half, scale=300), draw.randn(19, dtype=half), 1e-5), tolerance=HALF,
              label="fp16, squares beyond its range"),
         Case((draw.randn(2, 21, dtype=bf16), draw.randn(21, dtype=bf16), 1e-6), label="bf16", tolerance=HALF),
@@ -199,6 +200,27 @@ def rms_norm_kernel(X, W, Y, stride, n, eps, BLOCK: tl.constexpr):
     tl.store(Y + row * n + i, (x.to(tl.float32) * r).to(x.dtype) * w, mask=i < n)
 
 
+@RMS_NORM_KERNEL.near_miss("eps is a number of its own", says="Models differ in eps (1e-5, 1e-6): use the parameter.")
+def rms_norm_kernel(X, W, Y, stride, n, eps, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    i = tl.arange(0, BLOCK)
+    x = tl.load(X + row * stride + i, mask=i < n, other=0.0)
+    w = tl.load(W + i, mask=i < n, other=0.0)
+    s = x.to(tl.float32)
+    r = tl.rsqrt(tl.sum(s * s, axis=0) / n + 1e-5)
+    tl.store(Y + row * n + i, (s * r).to(x.dtype) * w, mask=i < n)
+
+
+@RMS_NORM_KERNEL.near_miss("the weight is missing", says="Each channel has a scale of its own: multiply by the row of W.")
+def rms_norm_kernel(X, W, Y, stride, n, eps, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    i = tl.arange(0, BLOCK)
+    x = tl.load(X + row * stride + i, mask=i < n, other=0.0)
+    s = x.to(tl.float32)
+    r = tl.rsqrt(tl.sum(s * s, axis=0) / n + eps)
+    tl.store(Y + row * n + i, (s * r).to(x.dtype), mask=i < n)
+
+
 @RMS_NORM_KERNEL.alternate("in fp32 to the end, with a square root")
 def rms_norm_kernel(X, W, Y, stride, n, eps, BLOCK: tl.constexpr):
     row = tl.program_id(0)
@@ -232,15 +254,17 @@ def _rope_reference(x, cos, sin):
 
 
 def _rope_cases(draw: Draw) -> list[Case]:
-    def case(tokens, heads, dim, label, dtype=torch.float32, room=0, tolerance=None):
-        """room: elements between the heads of one token and those of the next, as in a fused projection."""
-        x = draw.randn(tokens, heads * dim + room, dtype=dtype)[:, : heads * dim].unflatten(-1, (heads, dim))
+    def case(tokens, heads, dim, label, dtype=torch.float32, room=0, gap=0, tolerance=None):
+        """room: elements between the heads of one token and those of the next; gap: between a head and the next."""
+        x = draw.randn(tokens, heads * (dim + gap) + room, dtype=dtype)[:, : heads * (dim + gap)]
+        x = x.unflatten(-1, (heads, dim + gap))[..., :dim]
         angles = draw.ints(0, 4000, tokens)[:, None] * 10000.0 ** (-torch.arange(0, dim, 2) / dim)
         return Case((x, angles.cos(), angles.sin()), label=label, tolerance=tolerance)
 
     return [
         case(2, 3, 10, "2 tokens, 3 heads of 10"),
         case(2, 2, 6, "heads cut out of a fused projection: tokens lie 20 elements apart", room=8),
+        case(2, 3, 6, "heads of 6 that lie 10 elements apart", gap=4),
         case(1, 4, 8, "4 heads of 8: the block is full"),
         case(1, 1, 2, "a single token, one pair"),
         case(1, 5, 6, "fp16, 5 heads of 6", torch.float16, tolerance=HALF),
@@ -403,6 +427,40 @@ def rope_kernel(X, COS, SIN, Y, token_stride, head_stride, num_heads, half, HEAD
         q = Y + (token * num_heads + head) * 2 * half + pair
         tl.store(q, a * cos - b * sin, mask=inside)
         tl.store(q + half, a * sin + b * cos, mask=inside)
+
+
+@ROPE_KERNEL.near_miss("it takes heads to lie 2 * half apart", says="Something else may lie between the heads of X: the next "
+                       "one starts head_stride further. Only in Y do heads follow each other.")
+def rope_kernel(X, COS, SIN, Y, token_stride, head_stride, num_heads, half, HEADS: tl.constexpr, HALF: tl.constexpr):
+    token = tl.program_id(0)
+    head = tl.arange(0, HEADS)[:, None]
+    pair = tl.arange(0, HALF)[None, :]
+    inside = (head < num_heads) & (pair < half)
+    cos = tl.load(COS + token * half + pair, mask=pair < half, other=0.0)
+    sin = tl.load(SIN + token * half + pair, mask=pair < half, other=0.0)
+    source = X + token * token_stride + head * 2 * half + pair
+    first = tl.load(source, mask=inside, other=0.0).to(tl.float32)
+    second = tl.load(source + half, mask=inside, other=0.0).to(tl.float32)
+    target = Y + (token * num_heads + head) * 2 * half + pair
+    tl.store(target, first * cos - second * sin, mask=inside)
+    tl.store(target + half, first * sin + second * cos, mask=inside)
+
+
+@ROPE_KERNEL.near_miss("the second channels are half a block away", says="HALF is half rounded up to a power of two; channel i "
+                       "is paired with i + half.")
+def rope_kernel(X, COS, SIN, Y, token_stride, head_stride, num_heads, half, HEADS: tl.constexpr, HALF: tl.constexpr):
+    token = tl.program_id(0)
+    head = tl.arange(0, HEADS)[:, None]
+    pair = tl.arange(0, HALF)[None, :]
+    inside = (head < num_heads) & (pair < half)
+    cos = tl.load(COS + token * half + pair, mask=pair < half, other=0.0)
+    sin = tl.load(SIN + token * half + pair, mask=pair < half, other=0.0)
+    source = X + token * token_stride + head * head_stride + pair
+    first = tl.load(source, mask=inside, other=0.0).to(tl.float32)
+    second = tl.load(source + HALF, mask=inside, other=0.0).to(tl.float32)
+    target = Y + (token * num_heads + head) * 2 * half + pair
+    tl.store(target, first * cos - second * sin, mask=inside)
+    tl.store(target + HALF, first * sin + second * cos, mask=inside)
 
 
 @ROPE_KERNEL.alternate("head by head, the angles loaded before")

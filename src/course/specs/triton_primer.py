@@ -95,8 +95,9 @@ def masked_add(X, Y, OUT, n, BLOCK: tl.constexpr):
     tl.store(OUT + i, x + y, mask=inside)
 
 
-@MASKED_ADD.near_miss("the mask stops one lane too early", section=f"{PAGE}#the-missing-mask",
-                      says="The last element, n - 1, exists too: the mask is i < n.")
+@MASKED_ADD.near_miss("an element at the edge is left out", section=f"{PAGE}#the-missing-mask",
+                      says="The elements are 0 to n - 1, and the message says which one nobody wrote. The first: tl.arange "
+                           "counts from 0, and so does i. The last: the mask is i < n, not i < n - 1.")
 def masked_add(X, Y, OUT, n, BLOCK: tl.constexpr):
     pid = tl.program_id(0)
     i = pid * BLOCK + tl.arange(0, BLOCK)
