@@ -379,14 +379,6 @@ def rms_norm(x, weight, eps):
     return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype) * (1 + weight)
 
 
-@RMS_NORM.near_miss("view on rows that lie apart", says="view(-1, hidden) needs rows that lie one behind the other and raises "
-                    "here. mean(-1, keepdim=True) works on any shape; reshape copies where it must.")
-def rms_norm(x, weight, eps):
-    rows = x.view(-1, x.shape[-1]).float()
-    rows = (rows * torch.rsqrt(rows.square().mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
-    return rows.view(x.shape)
-
-
 @RMS_NORM.alternate("by division, in fp64")
 def rms_norm(x, weight, eps):
     wide = x.double()
