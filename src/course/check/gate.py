@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import types
 from dataclasses import dataclass
 
 ALLOWED_IMPORTS = {
-    "__future__", "abc", "bisect", "collections", "copy", "dataclasses", "enum", "functools", "heapq", "itertools",
-    "math", "numpy", "random", "re", "regex", "statistics", "string", "torch", "triton", "typing",
+    "__future__", "abc", "bisect", "codecs", "collections", "copy", "dataclasses", "enum", "functools", "heapq",
+    "itertools", "math", "numpy", "random", "re", "regex", "statistics", "string", "torch", "triton", "typing",
     "unicodedata",
 }
 # Names that reach around the language: no exercise needs them, every cheat does.
@@ -18,6 +20,13 @@ FORBIDDEN_NAMES = {
 FORBIDDEN_TORCH = {"load", "save", "compile", "ops", "classes", "library", "utils", "hub", "jit", "_C", "_dynamo",
                    "multiprocessing", "distributed", "backends", "overrides", "_ops", "cpp_extension", "fx", "package",
                    "onnx", "export", "testing", "serialization", "storage", "ao", "quantization", "profiler", "monitor"}
+# Modules below the allowed packages. Every other module that hangs on one is a way out: enum.bltns, re.copyreg,
+# dataclasses.types, torch.optim.lr_scheduler.types ...
+ALLOWED_MODULES = {
+    "collections.abc", "numpy.linalg", "numpy.fft", "numpy.random", "torch.nn", "torch.nn.functional", "torch.nn.init",
+    "torch.linalg", "torch.fft", "torch.special", "torch.random", "triton.language",
+}
+GIVEN_NAMES = {"F": "torch.nn.functional", "tl": "triton.language", "np": "numpy", "nn": "torch.nn"}
 REACHES = {"getattr", "setattr", "hasattr"}
 # Doors to files, raw memory, foreign code and global state, whatever module they hang on; and functions of the
 # standard library that look an attribute up by a text, or run one.
@@ -27,6 +36,7 @@ FORBIDDEN_ANYWHERE = {
     "use_deterministic_algorithms", "set_default_dtype", "set_default_device", "attrgetter", "methodcaller",
     "importlib", "inspect", "pickle", "gc", "threading", "linecache", "weakref", "socket", "warnings", "contextvars",
     "Formatter", "get_field", "vformat", "update_wrapper", "wraps", "get_type_hints", "ForwardRef", "singledispatch",
+    "open", "EncodedFile", "open_memmap", "DataSource", "dump", "dumps",
     "singledispatchmethod", "make_dataclass", "astuple", "asdict", "runstring", "rundocs", "fromregex",
 }
 # A library function whose inside is the denied one goes by other names too.
@@ -44,6 +54,7 @@ OWN_METHODS = {
     "__lt__", "__le__", "__gt__", "__ge__", "__add__", "__sub__", "__mul__", "__enter__", "__exit__", "__slots__",
     "__missing__", "__name__",
 }
+READABLE = {"__init__", "__name__", "__len__", "__getitem__", "__contains__"}  # dunder attributes one may ask for
 PLAIN_PRIVATE = {"_asdict", "_fields", "_make", "_replace"}  # of a named tuple: public in spite of their names
 MAX_SOURCE = 100_000  # characters; the longest solution has under 3,000
 
@@ -90,6 +101,7 @@ def inspect(
     if kernel:
         found += _kernel_only(tree)
     found += _handed_on(tree, modules)
+    found += _ways_out(tree)
     found += _borrowed(tree, frozenset(denied))
     return sorted(found, key=lambda item: item.line)
 
@@ -270,6 +282,64 @@ def _base(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
+def _ways_out(tree: ast.AST) -> list[Finding]:
+    """Modules that are reached through a module and that no answer needs, found by asking the real ones."""
+    stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    stored |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    known = {name: name for name in ALLOWED_IMPORTS} | GIVEN_NAMES
+    known = {name: module for name, module in known.items() if name not in stored}
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                package = alias.name.split(".")[0]
+                known[alias.asname or package] = alias.name if alias.asname else package
+                if package != alias.name and package in ALLOWED_IMPORTS:
+                    found += _way_out(_loaded(alias.name), alias.name, node.lineno)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ALLOWED_IMPORTS:
+            module = _loaded(node.module)
+            found += _way_out(module, node.module, node.lineno)
+            for alias in node.names:
+                inner = getattr(module, alias.name, None)
+                found += _way_out(inner, f"{node.module}.{alias.name}", node.lineno)
+                if isinstance(inner, types.ModuleType):
+                    known[alias.asname or alias.name] = inner.__name__
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            names = _dotted(node)
+            here = _loaded(known[names[0]]) if names and names[0] in known else None
+            for name in names[1:]:
+                here = getattr(here, name, None) if isinstance(here, types.ModuleType) else None
+            found += _way_out(here, ".".join(names), node.lineno)
+    return found
+
+
+def _way_out(thing: object, text: str, line: int) -> list[Finding]:
+    if not isinstance(thing, types.ModuleType):
+        return []
+    if thing.__name__ in ALLOWED_MODULES or thing.__name__ in ALLOWED_IMPORTS:
+        return []
+    return [Finding(line, f"{text} has no place in an answer", "policy")]
+
+
+def _dotted(node: ast.Attribute) -> list[str]:
+    """The names of ``a.b.c``; empty when it does not begin with a name."""
+    names: list[str] = []
+    inner: ast.AST = node
+    while isinstance(inner, ast.Attribute):
+        names.append(inner.attr)
+        inner = inner.value
+    return [inner.id, *reversed(names)] if isinstance(inner, ast.Name) else []
+
+
+def _loaded(name: str) -> types.ModuleType | None:
+    """A module of an allowed package, if it is installed here."""
+    try:
+        return importlib.import_module(name) if name.split(".")[0] in ALLOWED_IMPORTS else None
+    except ImportError:
+        return None
+
+
 def _own(node: ast.Attribute) -> bool:
     """A private attribute of the learner's own object, or a public one of a named tuple."""
     mine = isinstance(node.value, ast.Name) and node.value.id in {"self", "cls", "other"}
@@ -279,7 +349,7 @@ def _own(node: ast.Attribute) -> bool:
 def _look_name(name: str, line: int, denied: _Denied):
     if name in denied:
         yield Finding(line, f"{name} does the work this exercise asks you to write", "denied")
-    elif name.startswith("__") and name.endswith("__") and name not in {"__init__", "__name__", "__len__"}:
+    elif name.startswith("__") and name.endswith("__") and name not in READABLE:
         yield Finding(line, f"{name} has no place in an answer", "policy")
 
 

@@ -1,3 +1,6 @@
+import importlib
+import types
+
 import pytest
 
 from course.check import gate
@@ -85,3 +88,46 @@ def test_findings_name_their_line():
 @pytest.mark.parametrize("source", ["def f(:\n  pass", "(" * 500, "x = '\0'", "%%bash\nls", "!ls"])
 def test_what_is_not_python_is_said_to_be_so(source):
     assert gate.inspect(source)[0].kind == "syntax"
+
+
+@pytest.mark.parametrize("package", sorted(gate.ALLOWED_IMPORTS - {"__future__", "triton"}))
+def test_no_other_module_is_reached_through_an_allowed_one(package):
+    """Two steps deep: enum.bltns is builtins, dataclasses.types makes code run, torch.optim leads on to a dozen."""
+    for path, module in modules_below(package, 2):
+        allowed = module.__name__ in gate.ALLOWED_MODULES | gate.ALLOWED_IMPORTS
+        assert bool(gate.inspect(f"import {package}\n{path}.f()")) or allowed, path
+
+
+def modules_below(path, steps):
+    found = []
+    for name, thing in sorted(vars(_module(path)).items()):
+        if isinstance(thing, types.ModuleType) and not name.startswith("_"):
+            found.append((f"{path}.{name}", thing))
+    return found if steps == 1 else found + [
+        (f"{way}.{name}", inner) for way, thing in found for name, inner in sorted(vars(thing).items())
+        if isinstance(inner, types.ModuleType) and not name.startswith("_")
+    ]
+
+
+def _module(name):
+    return importlib.import_module(name)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["codecs.open('x')", "from enum import bltns", "from torch import optim", "import numpy.lib.format",
+     "import torch.optim as o\no.lr_scheduler", "from dataclasses import types as t\nt.FunctionType",
+     "from torch.nn import utils", "numpy.ones(1).dump('x')"],
+)
+def test_files_and_other_modules_stay_out_of_reach(line):
+    assert gate.inspect(f"import codecs, numpy\n{line}")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["codecs.getincrementaldecoder('utf-8')", "list(map({}.__getitem__, []))", "from collections.abc import Iterable",
+     "from torch.nn import functional as G\nG.pad", "import torch.nn.functional as G\nG.pad", "numpy.linalg.norm",
+     "types = [1]\ntypes.append(2)", "random = torch.Generator()\nrandom.seed()"],
+)
+def test_what_honest_answers_write_passes(line):
+    assert gate.inspect(f"import codecs, numpy, torch\n{line}") == []
