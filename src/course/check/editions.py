@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from course import syntax
 from course.check.progress import digest
 from course.specs.exercise import Exercise, assignments, substitute
 
@@ -58,7 +59,7 @@ def with_constants(notebook: dict, constants: dict[str, dict]) -> dict:
 def _assigned(item: Exercise, source: str) -> dict[str, Any]:
     """Constants that the answer assigns at its top level, where one of them is not the printed one."""
     try:
-        body = ast.parse(source).body
+        body = syntax.parse(source).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
     found = {}

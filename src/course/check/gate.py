@@ -7,6 +7,8 @@ import importlib
 import types
 from dataclasses import dataclass
 
+from course import syntax
+
 ALLOWED_IMPORTS = {
     "__future__", "abc", "bisect", "codecs", "collections", "copy", "dataclasses", "enum", "functools", "heapq",
     "itertools", "math", "numpy", "random", "re", "regex", "statistics", "string", "torch", "triton", "typing",
@@ -90,7 +92,7 @@ def inspect(
     if len(source) > MAX_SOURCE:
         return [Finding(0, f"the answer has more than {MAX_SOURCE:,} characters", "policy")]
     try:
-        tree = ast.parse(source)
+        tree = syntax.parse(source)
     except (SyntaxError, ValueError) as error:
         return [Finding(getattr(error, "lineno", 0) or 0, f"this is not Python: {error.args[0]}", "syntax")]
     except (RecursionError, MemoryError):

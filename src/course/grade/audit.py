@@ -7,6 +7,7 @@ import io
 import tokenize
 import unicodedata
 
+from course import syntax
 from course.specs.exercise import Exercise
 
 MANY_ENTRIES = 48  # of a literal: more is a table
@@ -15,14 +16,14 @@ MANY_SIZES = 3  # comparisons of a shape or length with a number that no algorit
 LONG_LINE = 600
 MOST = 5  # reasons kept for one answer
 SIZES = {"shape", "size", "numel", "len", "stride", "dim", "ndim"}
-WITHIN = {"id", "hash", "dir", "type", "chr", "ord"}
+WITHIN = {"id", "hash", "dir", "type"}
 CACHES = {"cache", "lru_cache", "cached_property"}
 
 
 def look_at(item: Exercise, source: str) -> list[str]:
     """Reasons to look at this answer, each with its line; empty for what is ordinary."""
     try:
-        tree = ast.parse(source)
+        tree = syntax.parse(source)
         found = sorted({*_tables(tree), *_sizes(tree), *_memory(tree), *_reaches(tree), *_words(tree, item.denied),
                         *_letters(source), *_unused(tree, item)})
     except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):

@@ -16,6 +16,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from xml.etree import ElementTree
 
+from course import syntax
 from course.grade.batch import Graded, Mark
 from course.grade.identity import bare_name, folders, lookalikes, shown, told_apart
 from course.grade.settings import Settings
@@ -437,7 +438,7 @@ def _shapes(item: Graded, least: int = 40) -> dict[str, str]:
     found = {}
     for name, source in item.sources.items():
         try:
-            tree = ast.parse(source)
+            tree = syntax.parse(source)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
         nodes = [type(node).__name__ for node in ast.walk(tree) if not isinstance(node, ast.Load)]

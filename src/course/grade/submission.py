@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import course
+from course import syntax
 from course.check.cells import is_stub, marked_id
 from course.check.gate import MAX_SOURCE
 from course.check.progress import normalise
@@ -243,7 +244,7 @@ def _continues(source: str) -> bool:
     import ast
 
     try:
-        body = ast.parse(source).body
+        body = syntax.parse(source).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     definitions = (ast.FunctionDef, ast.ClassDef)

@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 
+from course import syntax
 from gradeworker.answer import Job
 from gradeworker.wire import Build
 
@@ -291,6 +292,7 @@ def _source_of_class(cls: type) -> str:
     functions = (getattr(member, "fget", member) for member in vars(cls).values())
     line = next(function.__code__.co_firstlineno for function in functions if inspect.isfunction(function))
     text = inspect.getsource(inspect.getmodule(cls))
-    nodes = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef) and node.name == cls.__name__)
+    classes = (node for node in ast.walk(syntax.parse(text)) if isinstance(node, ast.ClassDef))
+    nodes = (node for node in classes if node.name == cls.__name__)
     node = next(node for node in nodes if node.lineno <= line <= node.end_lineno)
     return "".join(text.splitlines(keepends=True)[node.lineno - 1 : node.end_lineno])

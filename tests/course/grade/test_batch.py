@@ -378,3 +378,22 @@ def test_a_roster_hands_its_other_columns_on(tmp_path):
     (tmp_path / "r.csv").write_text("match,student,ID,Email address\njane,Jane Doe,7,j@school.example\n")
     (row,) = identity.roster_rows(tmp_path / "r.csv")
     assert row.columns == {"ID": "7", "Email address": "j@school.example"}
+
+
+def test_answers_are_parsed_in_turn():
+    """Two threads in ast.parse at once end in a SystemError on CPython 3.11."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from course import syntax
+
+    functions = (f"def f{n}(a, b):\n    return a + b * {n}" for n in range(300))
+    source = "\n".join(["x = " + "(" * 60 + "1" + ")" * 60, *functions])
+    with ThreadPoolExecutor(4) as pool:
+        assert len(list(pool.map(syntax.parse, [source] * 60))) == 60
+
+
+def test_nothing_that_grades_parses_by_itself():
+    for package in ("check", "grade", "specs"):
+        for path in (paths.root() / "src" / "course" / package).glob("*.py"):
+            lines = [line for line in path.read_text(encoding="utf-8").splitlines() if "ast.parse(" in line]
+            assert all(line.startswith("_") for line in lines), (path.name, lines)  # at import: one thread only
