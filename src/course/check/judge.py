@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import torch
+
 from course.check import cells, compare
 from course.check.compare import Difference, Expected
 from course.specs.exercise import Case, Draw, Exercise, NearMiss
@@ -89,8 +91,9 @@ def judge(exercise: Exercise, cases: list[Case], outcomes: Iterable[Outcome], di
     right = 0
     for index, case in enumerate(cases):
         expected = memory.expected(index)
-        once = _judge_call(exercise, case, expected, got.get(index))
-        again = _judge_call(exercise, case, expected, got.get(2 * total - 1 - index))
+        first_time, second_time = got.get(index), got.get(2 * total - 1 - index)
+        once = _judge_call(exercise, case, expected, first_time)
+        again = once if _equal(first_time, second_time) else _judge_call(exercise, case, expected, second_time)
         if once is None and again is None:
             right += 1
         elif first is None:
@@ -115,6 +118,27 @@ def _judge_call(exercise: Exercise, case: Case, expected: Expected, outcome: Out
         note = "the kernel stored nothing: what it computes reaches a tensor by tl.store"
     return Verdict("wrong", exercise, case=case, difference=wrong or mutated, got=outcome.value, expected=expected,
                    printed=outcome.printed, note=note)
+
+
+def _equal(one: Outcome | None, other: Outcome | None) -> bool:
+    """Are two outcomes of the same call plainly the same, so that the verdict on one is the verdict on the other?"""
+    if one is None or other is None or one.error is not None or other.error is not None:
+        return False
+    return (one.measured == other.measured and _identical(one.value, other.value)
+            and _identical(one.inputs_after, other.inputs_after))
+
+
+def _identical(a: object, b: object) -> bool:
+    """False where it would take thought to tell: NaN, tensors of another device, what has no encoding."""
+    if type(a) is not type(b):
+        return False
+    if type(a) is torch.Tensor:
+        return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
+    if type(a) in (list, tuple):
+        return len(a) == len(b) and all(map(_identical, a, b))
+    if type(a) is dict:
+        return len(a) == len(b) and all(map(_identical, a.items(), b.items()))
+    return a is None or (type(a) in (bool, int, float, str, bytes) and a == b)
 
 
 def name_mistake(memory: Memory, got: dict[int, Outcome]) -> NearMiss | None:

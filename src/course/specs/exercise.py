@@ -292,7 +292,14 @@ def _source_of_class(cls: type) -> str:
     functions = (getattr(member, "fget", member) for member in vars(cls).values())
     line = next(function.__code__.co_firstlineno for function in functions if inspect.isfunction(function))
     text = inspect.getsource(inspect.getmodule(cls))
-    classes = (node for node in ast.walk(syntax.parse(text)) if isinstance(node, ast.ClassDef))
-    nodes = (node for node in classes if node.name == cls.__name__)
-    node = next(node for node in nodes if node.lineno <= line <= node.end_lineno)
-    return "".join(text.splitlines(keepends=True)[node.lineno - 1 : node.end_lineno])
+    start, end = next(
+        (first, last) for name, first, last in _classes(text) if name == cls.__name__ and first <= line <= last
+    )
+    return "".join(text.splitlines(keepends=True)[start - 1 : end])
+
+
+@functools.lru_cache(maxsize=32)
+def _classes(text: str) -> tuple[tuple[str, int, int], ...]:
+    """Name, first and last line of every class of a module."""
+    nodes = (node for node in ast.walk(syntax.parse(text)) if isinstance(node, ast.ClassDef))
+    return tuple((node.name, node.lineno, node.end_lineno) for node in nodes)
