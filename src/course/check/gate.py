@@ -28,6 +28,8 @@ ALLOWED_MODULES = {
     "collections.abc", "numpy.linalg", "numpy.fft", "numpy.random", "torch.nn", "torch.nn.functional", "torch.nn.init",
     "torch.linalg", "torch.fft", "torch.special", "torch.random", "triton.language",
 }
+# Triton is not asked: importing it here would come before kernelcheck has repaired its interpreter.
+TRITON_PARTS = {"jit", "language", "cdiv", "next_power_of_2"}
 GIVEN_NAMES = {"F": "torch.nn.functional", "tl": "triton.language", "np": "numpy", "nn": "torch.nn"}
 REACHES = {"getattr", "setattr", "hasattr"}
 # Doors to files, raw memory, foreign code and global state, whatever module they hang on; and functions of the
@@ -296,9 +298,16 @@ def _ways_out(tree: ast.AST) -> list[Finding]:
             for alias in node.names:
                 package = alias.name.split(".")[0]
                 known[alias.asname or package] = alias.name if alias.asname else package
-                if package != alias.name and package in ALLOWED_IMPORTS:
+                if package == "triton":
+                    found += _of_triton(alias.name.split("."), node.lineno)
+                elif package != alias.name and package in ALLOWED_IMPORTS:
                     found += _way_out(_loaded(alias.name), alias.name, node.lineno)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ALLOWED_IMPORTS:
+            if node.module.split(".")[0] == "triton":
+                for alias in node.names:
+                    found += _of_triton([*node.module.split("."), alias.name], node.lineno)
+                    known[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                continue
             module = _loaded(node.module)
             found += _way_out(module, node.module, node.lineno)
             for alias in node.names:
@@ -309,11 +318,21 @@ def _ways_out(tree: ast.AST) -> list[Finding]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             names = _dotted(node)
+            if names and known.get(names[0], "").split(".")[0] == "triton":
+                found += _of_triton([*known[names[0]].split("."), *names[1:]], node.lineno)
+                continue
             here = _loaded(known[names[0]]) if names and names[0] in known else None
             for name in names[1:]:
                 here = getattr(here, name, None) if isinstance(here, types.ModuleType) else None
             found += _way_out(here, ".".join(names), node.lineno)
     return found
+
+
+def _of_triton(names: list[str], line: int) -> list[Finding]:
+    """Of triton a few functions, of triton.language what is no module."""
+    inner = names[2:3] if names[1:2] == ["language"] else names[1:2]
+    wrong = set(inner) & NOT_ON_A_TENSOR if names[1:2] == ["language"] else set(inner) - TRITON_PARTS
+    return [Finding(line, f"{'.'.join(names)} has no place in an answer", "policy")] if wrong else []
 
 
 def _way_out(thing: object, text: str, line: int) -> list[Finding]:

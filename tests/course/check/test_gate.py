@@ -1,4 +1,6 @@
 import importlib
+import subprocess
+import sys
 import types
 
 import pytest
@@ -90,6 +92,7 @@ def test_what_is_not_python_is_said_to_be_so(source):
     assert gate.inspect(source)[0].kind == "syntax"
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize("package", sorted(gate.ALLOWED_IMPORTS - {"__future__", "triton"}))
 def test_no_other_module_is_reached_through_an_allowed_one(package):
     """Two steps deep: enum.bltns is builtins, dataclasses.types makes code run, torch.optim leads on to a dozen."""
@@ -117,7 +120,8 @@ def _module(name):
     "line",
     ["codecs.open('x')", "from enum import bltns", "from torch import optim", "import numpy.lib.format",
      "import torch.optim as o\no.lr_scheduler", "from dataclasses import types as t\nt.FunctionType",
-     "from torch.nn import utils", "numpy.ones(1).dump('x')"],
+     "from torch.nn import utils", "numpy.ones(1).dump('x')", "import triton\ntriton.runtime.driver",
+     "from triton import testing", "import triton.language as tl\ntl.core", "import triton.compiler"],
 )
 def test_files_and_other_modules_stay_out_of_reach(line):
     assert gate.inspect(f"import codecs, numpy\n{line}")
@@ -127,7 +131,17 @@ def test_files_and_other_modules_stay_out_of_reach(line):
     "line",
     ["codecs.getincrementaldecoder('utf-8')", "list(map({}.__getitem__, []))", "from collections.abc import Iterable",
      "from torch.nn import functional as G\nG.pad", "import torch.nn.functional as G\nG.pad", "numpy.linalg.norm",
+     "import triton\nimport triton.language as tl\ntriton.cdiv(3, 2)\ntl.load",
+     "from triton import language as tl\ntl.sum",
      "types = [1]\ntypes.append(2)", "random = torch.Generator()\nrandom.seed()"],
 )
 def test_what_honest_answers_write_passes(line):
     assert gate.inspect(f"import codecs, numpy, torch\n{line}") == []
+
+
+def test_reading_a_kernel_does_not_import_triton():
+    """kernelcheck must be there first, or no kernel can be interpreted in this process."""
+    kernel = "import triton\nimport triton.language as tl\n@triton.jit\ndef f(X):\n    tl.load(X)"
+    code = f"import sys; from course.check import gate; gate.inspect({kernel!r}, kernel=True); " \
+           "sys.exit('triton' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
