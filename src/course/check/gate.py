@@ -287,11 +287,11 @@ def _base(node: ast.AST) -> str:
 
 
 def _ways_out(tree: ast.AST) -> list[Finding]:
-    """Modules that are reached through a module and that no answer needs, found by asking the real ones."""
-    stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    stored |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    """Modules that are reached through a module and that no answer needs, found by asking the real ones.
+
+    A name counts as its module even where the answer assigns to it: ``F = F`` would hide it otherwise.
+    """
     known = {name: name for name in ALLOWED_IMPORTS} | GIVEN_NAMES
-    known = {name: module for name, module in known.items() if name not in stored}
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

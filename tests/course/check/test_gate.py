@@ -121,7 +121,8 @@ def _module(name):
     ["codecs.open('x')", "from enum import bltns", "from torch import optim", "import numpy.lib.format",
      "import torch.optim as o\no.lr_scheduler", "from dataclasses import types as t\nt.FunctionType",
      "from torch.nn import utils", "numpy.ones(1).dump('x')", "import triton\ntriton.runtime.driver",
-     "from triton import testing", "import triton.language as tl\ntl.core", "import triton.compiler"],
+     "F = F\nF.torch.optim", "from triton import testing", "import triton.language as tl\ntl.core",
+     "import triton.compiler"],
 )
 def test_files_and_other_modules_stay_out_of_reach(line):
     assert gate.inspect(f"import codecs, numpy\n{line}")
