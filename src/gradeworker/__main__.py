@@ -26,6 +26,7 @@ from gradeworker.confine import Confinement
 
 FRAME = struct.Struct("<Q")
 WATCH_SECONDS = 0.05
+HEAP_BYTES = 128 << 20  # what the imports take, with room
 # The course knows the expected values and so has no business here. A courtesy to the learner, not the wall.
 BLOCKED = ("course", "llm_internals", "transformers", "tokenizers", "tiktoken", "quicktok")
 
@@ -77,6 +78,7 @@ class Zygote:
         linux_here = sys.platform == "linux"
         gc.collect()
         gc.freeze()
+        gc.enable()
         woken = self._begin()
         while True:
             wait = WATCH_SECONDS if self.children else None
@@ -121,7 +123,8 @@ class Zygote:
                 if child.id == message["kill"]:
                     _kill_tree(pid)
             return True
-        pid = os.fork()
+        once = "twin" not in message and self.confinement.backend == "bwrap" and confine.forks_once()
+        pid = confine.fork_as_process_1() if once else os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -204,13 +207,9 @@ def _outer(message: dict, fds: list[int], confinement: Confinement) -> None:
         os.setsid()
         job, result = _arrange(fds)
         if confinement.backend == "bwrap":
-            confine.enter_namespaces()
-            inner = os.fork()
-            if inner:
-                for fd in (0, 1, 2, job, result):
-                    os.close(fd)
-                _, status = os.waitpid(inner, 0)
-                os._exit(min(255, abs(os.waitstatus_to_exitcode(status))))
+            confine.enter_namespaces(pid=not confine.forks_once())
+            if not confine.forks_once():
+                _wait_for_inner((0, 1, 2, job, result))
             confine.confine_inner(confinement, message["uid"], message["limits"], message["scratch_bytes"])
             os.chdir(confine.SCRATCH)
         elif confinement.backend == "landlock":
@@ -227,6 +226,16 @@ def _outer(message: dict, fds: list[int], confinement: Confinement) -> None:
         with contextlib.suppress(BaseException):
             os.write(2, f"{type(error).__name__}: {error}\n".encode(errors="replace"))
     os._exit(code)
+
+
+def _wait_for_inner(fds: tuple[int, ...]) -> None:
+    """Fork the process that goes on, as process 1 of the new PID namespace; this one only waits for it and ends."""
+    inner = os.fork()
+    if inner:
+        for fd in fds:
+            os.close(fd)
+        _, status = os.waitpid(inner, 0)
+        os._exit(min(255, abs(os.waitstatus_to_exitcode(status))))
 
 
 def _arrange(fds: list[int]) -> tuple[int, int]:
@@ -259,6 +268,9 @@ def _warm_up(torch) -> None:
 
 
 def main() -> None:
+    gc.disable()  # imports make many objects and no garbage; `serve` turns it on again
+    if sys.platform == "linux":
+        linux.huge_heap(HEAP_BYTES)
     import numpy  # noqa: F401
     import torch
 
@@ -271,6 +283,7 @@ def main() -> None:
     _warm_up(torch)
     sys.meta_path.insert(0, _Blocked())
     if sys.argv[1] == "--once":
+        gc.enable()
         result = os.dup(1)
         os.dup2(2, 1)
         serve_job(0, result)
@@ -279,6 +292,7 @@ def main() -> None:
     if confinement.backend == "bwrap" and len(os.listdir("/proc/self/task")) != 1:
         raise SystemExit("a zygote must have one thread only, or its children cannot be trusted to run")
     Zygote(socket.socket(fileno=int(sys.argv[1])), confinement).serve()
+    os._exit(0)  # all it started has ended; taking torch apart would only keep the parent waiting
 
 
 if __name__ == "__main__":

@@ -35,10 +35,34 @@ class Confinement:
         return cls(data.get("backend", "none"), program, tuple(data.get("read_only", ())))
 
 
-def enter_namespaces() -> None:
-    """In the outer child: new namespaces for the inner one. An ordinary user needs a user namespace for that."""
+def forks_once() -> bool:
+    """Can a zygote in bubblewrap fork an answer into a PID namespace of its own, or does that take a process between?
+
+    Only root may make such a namespace without a user namespace, which would change the zygote itself.
+    """
+    return os.geteuid() == 0
+
+
+def fork_as_process_1() -> int:
+    """Fork a child that is process 1 of a new PID namespace. Returns its pid here, 0 in the child."""
+    own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        linux.unshare(linux.CLONE_NEWPID)  # of children to come; this process stays where it is
+        pid = os.fork()
+        if pid:
+            linux.setns(own, linux.CLONE_NEWPID)
+        return pid
+    finally:
+        os.close(own)
+
+
+def enter_namespaces(pid: bool = True) -> None:
+    """New namespaces for this process, and (``pid``) a PID namespace for its children.
+
+    An ordinary user needs a user namespace for that.
+    """
     if os.geteuid() == 0:
-        linux.unshare(NAMESPACES)
+        linux.unshare(NAMESPACES if pid else NAMESPACES & ~linux.CLONE_NEWPID)
         return
     uid, gid = os.getuid(), os.getgid()
     linux.unshare(linux.CLONE_NEWUSER | NAMESPACES)
@@ -48,7 +72,7 @@ def enter_namespaces() -> None:
 
 
 def confine_inner(confinement: Confinement, uid: int, limits: dict[str, int], scratch_bytes: int) -> None:
-    """In the inner child, process 1 of its own namespace: private files, no rights, limits, seccomp."""
+    """In the child, process 1 of its own namespace: private files, no rights, limits, seccomp."""
     linux.mount("none", "/", "", linux.MS_REC | linux.MS_PRIVATE)
     for target, size in ((SCRATCH, scratch_bytes), ("/dev/shm", scratch_bytes // 4)):
         linux.mount("tmpfs", target, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV,

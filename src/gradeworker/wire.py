@@ -16,6 +16,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
+import safetensors
 import safetensors.torch
 import torch
 
@@ -56,10 +57,10 @@ class Build:
 
 def encode(value: Any) -> bytes:
     """Bytes of ``value``. Never fails on an odd value: what has no encoding becomes :class:`Opaque`."""
-    tensors: dict[str, torch.Tensor] = {}
-    tree = _to_tree(value, tensors, 0)
+    sent = _Sent()
+    tree = _to_tree(value, sent, 0)
     head = json.dumps(tree, separators=(",", ":"), allow_nan=False).encode()
-    return _LENGTH.pack(len(head)) + head + safetensors.torch.save(tensors)
+    return _LENGTH.pack(len(head)) + head + sent.payload()
 
 
 def decode(data: bytes, allow_build: bool = False) -> Any:
@@ -82,6 +83,25 @@ def plain_text(text: str, length: int) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text[:length])
 
 
+class _Sent:
+    """Tensors on their way. One that stands in several places (a case that is called twice) travels once."""
+
+    def __init__(self):
+        self.copies: list[torch.Tensor] = []
+        self.trees: dict[int, tuple[dict, torch.Tensor]] = {}  # by id; the tensor is kept, so that its id stays its own
+
+    def add(self, copy: torch.Tensor) -> str:
+        self.copies.append(copy)
+        return str(len(self.copies) - 1)
+
+    def payload(self) -> bytes:
+        """As safetensors.torch.save, which looks at each tensor three times more: these are known to be dense."""
+        specs = {str(number): safetensors.TensorSpec(dtype=str(copy.dtype).removeprefix("torch."), shape=copy.shape,
+                                                     data_ptr=copy.data_ptr(), data_len=copy.nbytes)
+                 for number, copy in enumerate(self.copies)}
+        return bytes(safetensors.serialize(specs))
+
+
 class _Received(dict):
     """Tensors that came, by name, and how many bytes may still be spent on laying them out with their strides."""
 
@@ -93,6 +113,11 @@ def clone(value: Any, allow_build: bool = False) -> Any:
     return _copy(value, allow_build, 0)
 
 
+_SENDABLE = frozenset({
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64,
+    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64,
+    torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz,
+})  # what safetensors has a name for
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 
 
@@ -130,12 +155,12 @@ def _copy_tensor(plain: torch.Tensor) -> torch.Tensor | None:
     return torch.empty_strided(plain.shape, plain.stride(), dtype=plain.dtype).copy_(plain)
 
 
-def _to_tree(value: Any, tensors: dict[str, torch.Tensor], depth: int) -> Any:
+def _to_tree(value: Any, sent: _Sent, depth: int) -> Any:
     if depth > MAX_DEPTH:
         return {"$": "opaque", "type": "nested", "text": f"more than {MAX_DEPTH} levels deep"}
 
     def inner(item: Any) -> Any:
-        return _to_tree(item, tensors, depth + 1)
+        return _to_tree(item, sent, depth + 1)
 
     kind = type(value)
     if value is None or kind in (bool, str):
@@ -157,21 +182,23 @@ def _to_tree(value: Any, tensors: dict[str, torch.Tensor], depth: int) -> Any:
     if kind is Opaque:
         return {"$": "opaque", "type": value.type, "text": value.text}
     if isinstance(value, torch.Tensor):
-        return _tensor_to_tree(value, tensors)
+        if id(value) not in sent.trees:
+            sent.trees[id(value)] = _tensor_to_tree(value, sent), value
+        return sent.trees[id(value)][0]
     return {"$": "opaque", "type": f"{kind.__module__}.{kind.__qualname__}"[:200], "text": _short_repr(value)}
 
 
-def _tensor_to_tree(value: torch.Tensor, tensors: dict[str, torch.Tensor]) -> dict:
+def _tensor_to_tree(value: torch.Tensor, sent: _Sent) -> dict:
     # A tensor subclass could answer for itself; below this line only the plain tensor speaks.
     with torch._C.DisableTorchFunctionSubclass():
         try:
             plain = torch.Tensor.detach(value).as_subclass(torch.Tensor)
             if plain.layout is not torch.strided or plain.is_quantized or plain.device.type == "meta":
                 raise ValueError("not a dense tensor")
+            if plain.dtype not in _SENDABLE:
+                return {"$": "opaque", "type": f"a tensor of {plain.dtype}", "text": ""}
             copy = torch.empty(plain.shape, dtype=plain.dtype).copy_(plain)
-            name = str(len(tensors))
-            tensors[name] = copy
-            tree = {"$": "tensor", "v": name, "device": plain.device.type}
+            tree = {"$": "tensor", "v": sent.add(copy), "device": plain.device.type}
             if not plain.is_contiguous() and plain.numel() and 0 not in plain.stride():
                 tree["stride"] = list(plain.stride())
             return tree

@@ -139,12 +139,9 @@ def _source(item) -> str:
 
 def _draw(markup: str, text: str) -> bool:
     """Show feedback in a notebook, as HTML with a text for what cannot draw it; False where there is no notebook."""
-    try:
-        from IPython import get_ipython
-        from IPython.display import display
-    except ImportError:
+    if not hasattr(cells.shell(), "kernel"):
         return False
-    if not hasattr(get_ipython(), "kernel"):
-        return False
+    from IPython.display import display
+
     display({"text/html": markup, "text/plain": text}, raw=True)
     return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from typing import Any
 
 from course import syntax
@@ -42,7 +43,7 @@ def _stub_is_reached(source: str) -> bool:
         tree = syntax.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return True
-    for node in ast.walk(tree):
+    for node in syntax.walk(tree):
         for block in (getattr(node, name, None) for name in ("body", "orelse", "finalbody")):
             for statement in block if isinstance(block, list) else ():
                 if isinstance(statement, ast.Raise) and "NotImplementedError" in ast.dump(statement):
@@ -61,12 +62,12 @@ def _remember(info: Any) -> None:
 
 def watch() -> None:
     """Start to remember answer cells of the running notebook; harmless when there is none or when called again."""
-    shell = _shell()
-    if shell is None or getattr(shell, "_course_watch", False):
+    notebook = shell()
+    if notebook is None or getattr(notebook, "_course_watch", False):
         return
-    shell._course_watch = True
-    shell.events.register("pre_run_cell", _remember)
-    for source in shell.user_ns.get("In", []):
+    notebook._course_watch = True
+    notebook.events.register("pre_run_cell", _remember)
+    for source in notebook.user_ns.get("In", []):
         name = marked_id(source)
         if name:
             _sources[name] = source
@@ -84,13 +85,11 @@ def remember(exercise_id: str, source: str) -> None:
 
 def defined_in_notebook(name: str) -> bool:
     """Does the notebook define this name, in whatever cell?"""
-    shell = _shell()
-    return shell is not None and name in shell.user_ns
+    notebook = shell()
+    return notebook is not None and name in notebook.user_ns
 
 
-def _shell() -> Any:
-    try:
-        from IPython import get_ipython
-    except ImportError:
-        return None
-    return get_ipython()
+def shell() -> Any:
+    """The notebook's shell. Where nobody has imported IPython there is none, and it is not imported to be asked."""
+    interactive = sys.modules.get("IPython")
+    return interactive.get_ipython() if interactive is not None else None

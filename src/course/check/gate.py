@@ -101,7 +101,7 @@ def inspect(
         return [Finding(0, "this is nested too deeply to be read: give the parts names", "syntax")]
     names = _denied_names(denied)
     modules = _modules(tree)
-    found = [item for node in ast.walk(tree) for item in _look(node, names, frozenset(given), modules)]
+    found = [item for node in syntax.walk(tree) for item in _look(node, names, frozenset(given), modules)]
     if kernel:
         found += _kernel_only(tree)
     found += _handed_on(tree, modules)
@@ -134,11 +134,11 @@ def _modules(tree: ast.AST) -> dict[str, str]:
 
     A given one that the answer uses for something else (``B, T, F = x.shape``) is left out.
     """
-    stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    stored |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    stored = {node.id for node in syntax.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    stored |= {node.arg for node in syntax.walk(tree) if isinstance(node, ast.arg)}
     given = {"F": "torch", "math": "math", "triton": "triton", "tl": "triton"}
     bound = {"torch": "torch"} | {name: package for name, package in given.items() if name not in stored}
-    for node in ast.walk(tree):
+    for node in syntax.walk(tree):
         if isinstance(node, ast.Import):
             bound |= {alias.asname or alias.name.split(".")[0]: alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in {"torch", "triton", "numpy"}:
@@ -218,13 +218,13 @@ def _handed_on(tree: ast.AST, modules: dict[str, str]) -> list[Finding]:
 
     What they are asked for must be readable here.
     """
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = [node for node in syntax.walk(tree) if isinstance(node, ast.Call)]
     called = {id(node.func) for node in calls}
-    asked = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    asked = {id(node.value) for node in syntax.walk(tree) if isinstance(node, ast.Attribute)}
     asked |= {id(argument) for node in calls if isinstance(node.func, ast.Name) and node.func.id in REACHES
               for argument in node.args}
     found = []
-    for node in ast.walk(tree):
+    for node in syntax.walk(tree):
         if not isinstance(node, ast.Name):
             continue
         if node.id in REACHES and id(node) not in called:
@@ -238,12 +238,12 @@ def _handed_on(tree: ast.AST, modules: dict[str, str]) -> list[Finding]:
 
 def _borrowed(tree: ast.AST, denied: frozenset[str]) -> list[Finding]:
     """A denied name used as a plain name, unless the answer defines it itself."""
-    own = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
-    own |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    own = {node.name for node in syntax.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    own |= {node.id for node in syntax.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    own |= {node.arg for node in syntax.walk(tree) if isinstance(node, ast.arg)}
     return [
         Finding(node.lineno, f"{node.id} does the work this exercise asks you to write", "denied")
-        for node in ast.walk(tree)
+        for node in syntax.walk(tree)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in denied - own
     ]
 
@@ -293,7 +293,7 @@ def _ways_out(tree: ast.AST) -> list[Finding]:
     """
     known = {name: name for name in ALLOWED_IMPORTS} | GIVEN_NAMES
     found = []
-    for node in ast.walk(tree):
+    for node in syntax.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 package = alias.name.split(".")[0]
@@ -315,7 +315,7 @@ def _ways_out(tree: ast.AST) -> list[Finding]:
                 found += _way_out(inner, f"{node.module}.{alias.name}", node.lineno)
                 if isinstance(inner, types.ModuleType):
                     known[alias.asname or alias.name] = inner.__name__
-    for node in ast.walk(tree):
+    for node in syntax.walk(tree):
         if isinstance(node, ast.Attribute):
             names = _dotted(node)
             if names and known.get(names[0], "").split(".")[0] == "triton":

@@ -60,6 +60,7 @@ class Memory:
         self.exercise, self.cases = exercise, cases
         self._expected: dict[int, Expected] = {}
         self._near: dict[str, list[Outcome]] = {}
+        self._first: dict[str, Outcome | None] = {}
         if isinstance(exercise, RecordedExercise):  # a student edition, which cannot compute them
             self._expected = {index: Expected(*parts) for index, parts in enumerate(exercise.recorded.expected)}
             self._near = exercise.recorded.outcomes
@@ -73,6 +74,14 @@ class Memory:
         if near_miss.name not in self._near:
             self._near[near_miss.name] = list(run(self.exercise.job(near_miss.source, calls(self.cases))))
         return self._near[near_miss.name]
+
+    def first_outcome(self, near_miss: NearMiss) -> Outcome | None:
+        """Of the first call alone, which is the same whether or not others follow, and tells most mistakes apart."""
+        if near_miss.name in self._near:
+            return self._near[near_miss.name][0] if self._near[near_miss.name] else None
+        if near_miss.name not in self._first:
+            self._first[near_miss.name] = next(run(self.exercise.job(near_miss.source, self.cases[:1])), None)
+        return self._first[near_miss.name]
 
 
 def judge(exercise: Exercise, cases: list[Case], outcomes: Iterable[Outcome], diagnose: bool = True,
@@ -145,6 +154,9 @@ def name_mistake(memory: Memory, got: dict[int, Outcome]) -> NearMiss | None:
     """The near-miss that does in every call what the answer did, or None."""
     exercise, called = memory.exercise, calls(memory.cases)
     for near_miss in exercise.near_misses:
+        first = memory.first_outcome(near_miss)
+        if first is not None and not _alike(exercise, called[0], got.get(first.index), first):
+            continue
         pairs = zip(called, memory.outcomes(near_miss))
         if all(_alike(exercise, case, got.get(theirs.index), theirs) for case, theirs in pairs):
             return near_miss

@@ -33,7 +33,7 @@ def look_at(item: Exercise, source: str) -> list[str]:
 
 def _tables(tree: ast.AST):
     docstrings = _docstrings(tree)
-    for node in ast.walk(tree):
+    for node in syntax.walk(tree):
         if isinstance(node, (ast.List, ast.Tuple, ast.Set)) and len(node.elts) > MANY_ENTRIES:
             yield node.lineno, f"a literal of {len(node.elts)} entries: is it a table of results?"
         elif isinstance(node, ast.Dict) and len(node.keys) > MANY_ENTRIES:
@@ -48,7 +48,7 @@ def _tables(tree: ast.AST):
 def _sizes(tree: ast.AST):
     """Shapes and lengths compared with plain numbers: one or two are edge cases, many are cases learned by heart."""
     hits = []
-    for node in ast.walk(tree):
+    for node in syntax.walk(tree):
         sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
         sides += [node.subject] if isinstance(node, ast.Match) else []
         fixed = isinstance(node, ast.Match) or any(_number(side) for side in sides)
@@ -73,8 +73,8 @@ def _is_size(node: ast.AST) -> bool:
 
 def _memory(tree: ast.AST):
     """What lives on from one call to the next."""
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    for node in ast.walk(tree):
+    functions = [node for node in syntax.walk(tree) if isinstance(node, ast.FunctionDef)]
+    for node in syntax.walk(tree):
         if isinstance(node, ast.Global):
             yield node.lineno, "a global variable: what lives on between calls?"
     for function in functions:
@@ -91,7 +91,7 @@ def _memory(tree: ast.AST):
 
 
 def _reaches(tree: ast.AST):
-    for node in ast.walk(tree):
+    for node in syntax.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in WITHIN:
             yield node.lineno, f"{node.func.id}(...) asks what an object is, not what it holds"
         elif isinstance(node, ast.Attribute) and node.attr in {"initial_seed", "get_rng_state", "set_rng_state"}:
@@ -102,7 +102,7 @@ def _reaches(tree: ast.AST):
 
 def _words(tree: ast.AST, denied: tuple[str, ...]):
     docstrings = _docstrings(tree)
-    for node in ast.walk(tree):
+    for node in syntax.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
             named = next((word for word in denied if word in node.value.lower()), None)
             if named:
@@ -133,7 +133,7 @@ def _unused(tree: ast.Module, item: Exercise):
 
 
 def _docstrings(tree: ast.AST) -> set[int]:
-    return {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    return {id(node.value) for node in syntax.walk(tree) if isinstance(node, ast.Expr)}
 
 
 def _last_name(node: ast.AST | None) -> str:

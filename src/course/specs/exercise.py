@@ -93,22 +93,32 @@ class Draw:
         return self.randn(*swapped, dtype=dtype, scale=scale).transpose(-1, -2)
 
 
+class _Written:
+    """Has ``text``: source, or what makes it, since most commands that load a chapter never ask for it."""
+
+    text: str | Callable[[], str]
+
+    @functools.cached_property
+    def source(self) -> str:
+        return self.text if isinstance(self.text, str) else self.text()
+
+
 @dataclass(frozen=True)
-class NearMiss:
+class NearMiss(_Written):
     """A plausible wrong answer and the diagnosis it must get."""
 
     name: str
     says: str
-    source: str
+    text: str | Callable[[], str]
     section: str = ""
 
 
 @dataclass(frozen=True)
-class Alternate:
+class Alternate(_Written):
     """A right answer written otherwise: it must pass."""
 
     name: str
-    source: str
+    text: str | Callable[[], str]
 
 
 @dataclass
@@ -189,8 +199,8 @@ class Exercise:
         ]
         return replace(
             self, constants=mine, reference=_told(self.reference, mine), cases=_told(self.cases, mine),
-            near_misses=[replace(near, source=substitute(near.source, mine)) for near in self.near_misses] + foreign,
-            alternates=[replace(other, source=substitute(other.source, mine)) for other in self.alternates],
+            near_misses=[replace(near, text=substitute(near.source, mine)) for near in self.near_misses] + foreign,
+            alternates=[replace(other, text=substitute(other.source, mine)) for other in self.alternates],
         )
 
     @property
@@ -206,7 +216,8 @@ class Exercise:
         """Decorator: the function or class below is a wrong answer that must get this diagnosis."""
 
         def attach(answer: Any) -> Any:
-            self.near_misses.append(NearMiss(name, says, self._answer_source(answer), section or self.section))
+            text = functools.partial(self._answer_source, answer)
+            self.near_misses.append(NearMiss(name, says, text, section or self.section))
             return answer
 
         return attach
@@ -215,7 +226,7 @@ class Exercise:
         """Decorator: the function or class below is right, written otherwise."""
 
         def attach(answer: Any) -> Any:
-            self.alternates.append(Alternate(name, self._answer_source(answer)))
+            self.alternates.append(Alternate(name, functools.partial(self._answer_source, answer)))
             return answer
 
         return attach
