@@ -15,6 +15,7 @@ behind it and is not installed twice.
 from __future__ import annotations
 
 import argparse
+import compileall
 import csv
 import importlib.metadata
 import json
@@ -228,6 +229,7 @@ def main() -> None:
     options = parser.parse_args()
     sources = solution_sources(ROOT)
     python = environment(options.venv.resolve())
+    compileall.compile_dir(ROOT / "src", quiet=1)  # as `make` and pip do when they install
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         theirs = Nbgrader(python, Path(folder, "nbgrader"), assignment(sources))

@@ -363,29 +363,10 @@ def grade(arguments: argparse.Namespace) -> int:
         return _grade(arguments, probe, None)
     early = zygote.launch(probe.backend)  # imports its libraries while this process imports its own
     try:
-        _import_at_speed()
+        zygote.import_meanwhile()
         return _grade(arguments, probe, early)
     finally:
         early.close(at_once=True)
-
-
-def _import_at_speed() -> None:
-    """Import what grading needs: without looking for garbage, of which imports make none, and on huge pages."""
-    import gc
-
-    from gradeworker import linux
-
-    if sys.platform == "linux":
-        linux.huge_heap(128 << 20)
-    gc.disable()
-    try:
-        from course import specs
-        from course.grade import batch, publish  # noqa: F401
-
-        specs.exercises()
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def _grade(arguments: argparse.Namespace, probe, launched) -> int:

@@ -2,10 +2,10 @@
 
 Speaks to its parent over one Unix socket (descriptor in argv[1]; argv[2] says how to confine, as JSON). A message
 is JSON ``{"id", "scratch", "uid", "limits", "memory", "processes"}`` with three descriptors: job bytes to read,
-result frames to write, log to write; or ``{"kill": id}``; or ``{"twin": true}`` with a socket, on which a fork of this
-process then serves. Answers: ``{"ready": pid}`` and, when a job has ended, ``{"id", "status", "why"}``. Where there is
-no fork (Windows) the parent starts ``--once``: job on stdin, frames on stdout. A result frame is ``<Q`` length and the
-bytes of an Outcome.
+result frames to write, log to write; or ``{"kill": id}``; or ``{"kernels": true}``: import Triton for jobs to come; or
+``{"twin": true}`` with a socket, on which a fork of this process then serves. Answers: ``{"ready": pid}`` and, when a
+job has ended, ``{"id", "status", "why"}``. Where there is no fork (Windows) the parent starts ``--once``: job on stdin,
+frames on stdout. A result frame is ``<Q`` length and the bytes of an Outcome.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from gradeworker.confine import Confinement
 
 FRAME = struct.Struct("<Q")
 WATCH_SECONDS = 0.05
-HEAP_BYTES = 128 << 20  # what the imports take, with room
 # The course knows the expected values and so has no business here. A courtesy to the learner, not the wall.
 BLOCKED = ("course", "llm_internals", "transformers", "tokenizers", "tiktoken", "quicktok")
 
@@ -46,11 +45,10 @@ def serve_job(job_fd: int, result_fd: int) -> None:
 
     with os.fdopen(job_fd, "rb") as stream:
         job = Job.from_bytes(stream.read())
-    for outcome in run(job):
-        data = outcome.to_bytes()
-        view = memoryview(FRAME.pack(len(data)) + data)
-        while view:
-            view = view[os.write(result_fd, view) :]
+    with os.fdopen(result_fd, "wb", buffering=1 << 16) as stream:  # the parent need not wake for every frame
+        for outcome in run(job):
+            data = outcome.to_bytes()
+            stream.write(FRAME.pack(len(data)) + data)
 
 
 @dataclass
@@ -102,6 +100,16 @@ class Zygote:
         self.channel.send(json.dumps({"ready": os.getpid()}).encode())
         return woken
 
+    def _load_kernels(self) -> None:
+        """Import Triton with its repaired interpreter, at rest, and settle again."""
+        _install_kernelcheck()
+        _only_thread(self.confinement)
+        gc.collect()
+        gc.freeze()
+        if sys.platform == "linux":
+            self.own_memory = linux.memory([os.getpid()])
+        self.channel.send(json.dumps({"ready": os.getpid()}).encode())
+
     def _become_twin(self, fd: int) -> None:
         """In a fork of this process: serve another channel, as if started for it. Never returns."""
         code = 97
@@ -118,6 +126,9 @@ class Zygote:
         if not data:
             return False
         message = json.loads(data)
+        if "kernels" in message:
+            self._load_kernels()
+            return True
         if "kill" in message:
             for pid, child in self.children.items():
                 if child.id == message["kill"]:
@@ -252,6 +263,18 @@ def _arrange(fds: list[int]) -> tuple[int, int]:
     return 3, 4
 
 
+def _install_kernelcheck() -> None:
+    with contextlib.suppress(ImportError):  # no Triton here: kernel exercises say so themselves
+        import kernelcheck
+
+        kernelcheck.install()
+
+
+def _only_thread(confinement: Confinement) -> None:
+    if confinement.backend == "bwrap" and len(os.listdir("/proc/self/task")) != 1:
+        raise SystemExit("a zygote must have one thread only, or its children cannot be trusted to run")
+
+
 def _warm_up(torch) -> None:
     """Let libraries read what they read once (/proc/cpuinfo, lazy modules), while it can still be read."""
     x = torch.ones(8, 8)
@@ -270,27 +293,23 @@ def _warm_up(torch) -> None:
 def main() -> None:
     gc.disable()  # imports make many objects and no garbage; `serve` turns it on again
     if sys.platform == "linux":
-        linux.huge_heap(HEAP_BYTES)
+        linux.huge_heap(linux.IMPORTED_BYTES)
     import numpy  # noqa: F401
     import torch
 
-    with contextlib.suppress(ImportError):  # no Triton here: kernel exercises say so themselves
-        import kernelcheck
-
-        kernelcheck.install()
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
     _warm_up(torch)
     sys.meta_path.insert(0, _Blocked())
     if sys.argv[1] == "--once":
         gc.enable()
+        _install_kernelcheck()
         result = os.dup(1)
         os.dup2(2, 1)
         serve_job(0, result)
         return
     confinement = Confinement.from_json(json.loads(sys.argv[2]))
-    if confinement.backend == "bwrap" and len(os.listdir("/proc/self/task")) != 1:
-        raise SystemExit("a zygote must have one thread only, or its children cannot be trusted to run")
+    _only_thread(confinement)
     Zygote(socket.socket(fileno=int(sys.argv[1])), confinement).serve()
     os._exit(0)  # all it started has ended; taking torch apart would only keep the parent waiting
 

@@ -18,10 +18,10 @@ class GradeError(Exception):
 
 def open_submission(digest: str, student: str = "") -> None:
     """Find the grafted notebook with this digest in the working directory. ``student``: whose constants count."""
+    _launch()
     from course.grade import graft
 
     _state["student"] = student
-
     _state["submission"] = graft.find(digest, Path.cwd())
 
 
@@ -56,13 +56,26 @@ def state_folder() -> Path:
     return Path(home) / "grading"
 
 
+def _launch() -> None:
+    """Start the worker's process, if there is none, and import meanwhile what grading needs."""
+    import atexit
+
+    from course.grade import sandbox, zygote
+
+    if "launched" in _state or "worker" in _state or not zygote.HAS_FORK:
+        return
+    _state["launched"] = zygote.launch(sandbox.probe().backend)
+    atexit.register(_state["launched"].close, at_once=True)
+    zygote.import_meanwhile()
+
+
 def _worker():
     if "worker" not in _state:
         import atexit
 
         from course.grade.worker import Worker
 
-        _state["worker"] = Worker()
+        _state["worker"] = Worker(launched=_state.pop("launched", None))
         atexit.register(_state["worker"].close)
     return _state["worker"]
 

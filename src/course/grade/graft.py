@@ -10,9 +10,6 @@ import json
 import os
 from pathlib import Path
 
-import nbformat
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output, new_raw_cell
-
 from course.check.feedback import passed_line
 from course.grade import submission as submissions
 from course.grade.submission import Submission, Unreadable
@@ -26,6 +23,7 @@ def graft(path: Path, output: Path, exercises: list | None = None, student: str 
     ``student``: whose constants the exercises have; "": those that the course prints.
     """
     from course.grade.grading import exercises_of
+    from course.grade.light_nbformat import nbformat
 
     notebook = submissions.read(path)
     wanted = exercises if exercises is not None else exercises_of(notebook, path)
@@ -43,27 +41,30 @@ def graft(path: Path, output: Path, exercises: list | None = None, student: str 
     return submission
 
 
-def make(submission: Submission, exercises: list, student: str = "") -> nbformat.NotebookNode:
-    """The graded notebook as an object."""
+def make(submission: Submission, exercises: list, student: str = "") -> dict:
+    """The graded notebook as nbformat has it."""
+    from course.grade.light_nbformat import nbformat
+
+    new = nbformat.v4
     opened = f'"{submission.digest}"' + (f", student={json.dumps(student)}" if student else "")
     cells = [
-        new_markdown_cell(
+        new.new_markdown_cell(
             f"# Graded copy of {submission.name}\n\nStudent sources are raw cells; no code cell is theirs.",
             id="graded-head",
         ),
-        new_code_cell(f"from course.grade import grade, open_submission\n\nopen_submission({opened})",
+        new.new_code_cell(f"from course.grade import grade, open_submission\n\nopen_submission({opened})",
                       id="graded-open", execution_count=1),
     ]
     for item in exercises:
         source = submission.answers.get(item.id)
         if source is not None:
-            cells.append(new_raw_cell(source, id=item.cell_id, metadata={SOURCE_KEY: item.id}))
-        cells.append(new_code_cell(f'grade("{item.id}")', id=f"{item.cell_id}-grade", execution_count=1,
-                                   outputs=[new_output("stream", name="stdout", text=passed_line(item.id) + "\n")]))
+            cells.append(new.new_raw_cell(source, id=item.cell_id, metadata={SOURCE_KEY: item.id}))
+        cells.append(new.new_code_cell(f'grade("{item.id}")', id=f"{item.cell_id}-grade", execution_count=1,
+                                   outputs=[new.new_output("stream", name="stdout", text=passed_line(item.id) + "\n")]))
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     metadata = {"kernelspec": kernel, "language_info": {"name": "python"},
                 "course": {"v": 1, "digest": submission.digest, "stem": exercises[0].stem if exercises else ""}}
-    return new_notebook(cells=cells, metadata=metadata)
+    return new.new_notebook(cells=cells, metadata=metadata)
 
 
 def find(digest: str, folder: Path) -> Submission:

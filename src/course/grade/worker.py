@@ -159,6 +159,8 @@ class Worker:
         if self._zygote is None or not self._zygote.alive():
             self._drop()
             self._start()
+        if job.kernel:
+            self._zygote.load_kernels()
         self._count += 1
         name = str(self._count)
         # bubblewrap gives each answer a file system of its own: then nothing is made here, so nothing can stay.

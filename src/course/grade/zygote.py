@@ -1,11 +1,13 @@
 """Start the process that answers are forked from.
 
-This module imports nothing slow, so that a command can start the process first and import its own libraries meanwhile.
+This module imports nothing slow, so that a command can start the process first and import its own libraries meanwhile
+(:func:`import_meanwhile`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import select
@@ -16,6 +18,7 @@ import sys
 from dataclasses import dataclass
 
 from course.grade import sandbox
+from gradeworker import linux
 
 HAS_FORK = hasattr(os, "fork") and hasattr(socket, "send_fds")
 START_SECONDS = 120.0
@@ -36,6 +39,7 @@ class Zygote:
     backend: str
     channel: socket.socket
     process: subprocess.Popen | None = None
+    knows_kernels: bool = False
 
     def alive(self) -> bool:
         """Is the process there? Of a twin that is only seen when it is spoken to."""
@@ -55,6 +59,13 @@ class Zygote:
         """Raises WorkerFailed when it does not come up."""
         if "ready" not in (self.receive(START_SECONDS) or {}):
             raise WorkerFailed("the worker process did not start; `course doctor` says what is missing")
+
+    def load_kernels(self) -> None:
+        """Have Triton imported, if it is not yet; a class without kernels need not wait for it."""
+        if not self.knows_kernels:
+            self.channel.send(json.dumps({"kernels": True}).encode())
+            self.wait_until_ready()
+            self.knows_kernels = True
 
     def twin(self) -> Zygote:
         """Another worker process, forked from this one, which must be ready and at rest."""
@@ -90,3 +101,20 @@ def launch(backend: str) -> Zygote:
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )
     return Zygote(backend, ours, process)
+
+
+def import_meanwhile() -> None:
+    """Import what grading needs, without looking for garbage, of which imports make none, and on huge pages."""
+    if sys.platform == "linux":
+        linux.huge_heap(linux.IMPORTED_BYTES)
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        from course import specs
+        from course.grade import batch, publish  # noqa: F401
+
+        specs.exercises()
+    finally:
+        gc.freeze()
+        if enabled:
+            gc.enable()
