@@ -145,7 +145,8 @@ def _copy(value: Any, allow_build: bool, depth: int) -> Any:
 
 def _copy_tensor(plain: torch.Tensor) -> torch.Tensor | None:
     """A copy of a dense CPU tensor, laid out as decoding would; None when only the bytes can tell what comes of it."""
-    if plain.layout is not torch.strided or plain.is_quantized or plain.device.type != "cpu" or plain.is_conj():
+    if (plain.layout is not torch.strided or plain.is_quantized or plain.device.type != "cpu" or plain.is_conj()
+            or plain.dtype not in _SENDABLE):
         return None
     if plain.is_contiguous() or not plain.numel() or 0 in plain.stride():
         return torch.empty(plain.shape, dtype=plain.dtype).copy_(plain)

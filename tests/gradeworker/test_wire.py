@@ -90,12 +90,28 @@ def test_a_subclass_is_reduced_to_its_bytes():
     assert back.tolist() == [1, 1, 1]
 
 
-ODD = [object(), np.ones(3), torch.ones(2, 2).to_sparse(), torch.ones(2, device="meta"), 1j]
+ODD = [object(), np.ones(3), torch.ones(2, 2).to_sparse(), torch.ones(2, device="meta"), 1j,
+       torch.ones(2, dtype=torch.complex128)]
 
 
 @pytest.mark.parametrize("value", ODD)
 def test_what_has_no_encoding_becomes_opaque(value):
     assert isinstance(wire.clone(value), wire.Opaque)
+
+
+@pytest.mark.parametrize("value", ODD)
+def test_what_has_no_encoding_has_none_in_bytes_either(value):
+    assert isinstance(wire.decode(wire.encode(value)), wire.Opaque)
+
+
+def test_a_tensor_in_two_places_travels_once():
+    twice = torch.randn(1000)
+    data = wire.encode([twice, (twice,), twice.clone()])
+    assert 8_000 < len(data) < 9_000
+    first, (again,), clone = wire.decode(data)
+    assert torch.equal(first, twice)
+    assert torch.equal(again, twice)
+    assert torch.equal(clone, twice)
 
 
 def test_int_subclass_and_str_subclass_are_not_believed():

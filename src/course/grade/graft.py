@@ -45,26 +45,26 @@ def make(submission: Submission, exercises: list, student: str = "") -> dict:
     """The graded notebook as nbformat has it."""
     from course.grade.light_nbformat import nbformat
 
-    new = nbformat.v4
+    v4 = nbformat.v4
     opened = f'"{submission.digest}"' + (f", student={json.dumps(student)}" if student else "")
     cells = [
-        new.new_markdown_cell(
+        v4.new_markdown_cell(
             f"# Graded copy of {submission.name}\n\nStudent sources are raw cells; no code cell is theirs.",
             id="graded-head",
         ),
-        new.new_code_cell(f"from course.grade import grade, open_submission\n\nopen_submission({opened})",
-                      id="graded-open", execution_count=1),
+        v4.new_code_cell(f"from course.grade import grade, open_submission\n\nopen_submission({opened})",
+                         id="graded-open", execution_count=1),
     ]
     for item in exercises:
         source = submission.answers.get(item.id)
         if source is not None:
-            cells.append(new.new_raw_cell(source, id=item.cell_id, metadata={SOURCE_KEY: item.id}))
-        cells.append(new.new_code_cell(f'grade("{item.id}")', id=f"{item.cell_id}-grade", execution_count=1,
-                                   outputs=[new.new_output("stream", name="stdout", text=passed_line(item.id) + "\n")]))
+            cells.append(v4.new_raw_cell(source, id=item.cell_id, metadata={SOURCE_KEY: item.id}))
+        cells.append(v4.new_code_cell(f'grade("{item.id}")', id=f"{item.cell_id}-grade", execution_count=1,
+                                      outputs=[v4.new_output("stream", name="stdout", text=passed_line(item.id) + "\n")]))
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     metadata = {"kernelspec": kernel, "language_info": {"name": "python"},
                 "course": {"v": 1, "digest": submission.digest, "stem": exercises[0].stem if exercises else ""}}
-    return new.new_notebook(cells=cells, metadata=metadata)
+    return v4.new_notebook(cells=cells, metadata=metadata)
 
 
 def find(digest: str, folder: Path) -> Submission:

@@ -118,7 +118,8 @@ def command(notebook: Path, configuration: Path, junit: Path) -> list[str]:
     return [
         sys.executable, "-P", "-m", "pytest", "--nbval", "--nbval-current-env", "--nbval-cell-timeout",
         str(CELL_SECONDS), "--noconftest", "-c", str(configuration), "--rootdir", str(notebook.parent),
-        "-p", "course.grade.light_nbformat", "-p", "no:cacheprovider", "-p", "no:xdist", "--color=no", "-q", f"--junitxml={junit}", str(notebook),
+        "-p", "course.grade.light_nbformat", "-p", "no:cacheprovider", "-p", "no:xdist", "--color=no", "-q",
+        f"--junitxml={junit}", str(notebook),
     ]
 
 

@@ -14,7 +14,7 @@ from course.authoring.build import solution_sources
 from course.grade import graft, secret
 from course.grade.grading import grade_answer, grade_file
 from course.grade.worker import Worker, parse_frames
-from course.specs import Draw, exercise
+from course.specs import Draw, exercise, exercises
 
 RMS = exercise("transformer_block.rms_norm")
 RIGHT = solution_sources()[RMS.id]
@@ -34,6 +34,24 @@ def verdict(worker, source, item=RMS):
 def hurt(line):
     """The right answer with one more line at its beginning."""
     return RIGHT.replace("    wide = x.float()", f"    {line}\n    wide = x.float()", 1)
+
+
+def test_grading_imports_nothing_that_it_can_do_without():
+    """Each of these costs more than grading ten answers."""
+    code = ("import sys; from course.grade import batch, graft, publish; from course.specs import exercises as e; e();"
+            "print(sorted({'IPython', 'nbformat', 'jsonschema', 'triton', 'sympy', 'transformers'} & set(sys.modules)))")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_kernel_is_graded_by_a_worker_that_graded_torch_before():
+    item = next(each for each in exercises() if each.track == "kernel")
+    with Worker() as running:
+        assert verdict(running, RIGHT).kind == "pass"
+        assert not running._zygote.knows_kernels
+        assert verdict(running, solution_sources()[item.id], item).kind == "pass"
+        assert running._zygote.knows_kernels
+        assert verdict(running, RIGHT).kind == "pass"
 
 
 def test_the_right_answer_passes(worker):
