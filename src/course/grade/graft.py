@@ -59,8 +59,9 @@ def make(submission: Submission, exercises: list, student: str = "") -> dict:
         source = submission.answers.get(item.id)
         if source is not None:
             cells.append(v4.new_raw_cell(source, id=item.cell_id, metadata={SOURCE_KEY: item.id}))
+        passed = v4.new_output("stream", name="stdout", text=passed_line(item.id) + "\n")
         cells.append(v4.new_code_cell(f'grade("{item.id}")', id=f"{item.cell_id}-grade", execution_count=1,
-                                      outputs=[v4.new_output("stream", name="stdout", text=passed_line(item.id) + "\n")]))
+                                      outputs=[passed]))
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     metadata = {"kernelspec": kernel, "language_info": {"name": "python"},
                 "course": {"v": 1, "digest": submission.digest, "stem": exercises[0].stem if exercises else ""}}
