@@ -40,7 +40,10 @@ def check(exercise_id: str, **constants) -> None:
 
     source = _source(exercise(exercise_id))
     item = editions.chosen(exercise(exercise_id), source, constants)
-    verdict = _practice(item, source)
+    try:
+        verdict = _practice(item, source)
+    except KeyboardInterrupt as stop:
+        raise CheckFailed(feedback.stopped(item, source, stop)) from None
     if verdict.error and verdict.error.get("name") and cells.defined_in_notebook(verdict.error["name"]):
         verdict = judge._replace(verdict, note="elsewhere")
     _say_once(progress.record(exercise_id, source, verdict.passed, feedback.in_short(verdict)))

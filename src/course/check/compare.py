@@ -109,7 +109,8 @@ def same(a: Any, b: Any) -> bool:
 def kind(value: Any) -> str:
     """Name of a value's type as a learner would say it."""
     if isinstance(value, wire.Opaque):
-        return value.type
+        name = value.type.removeprefix("builtins.")
+        return "sparse or quantized tensor" if name == "torch.Tensor" else name
     if isinstance(value, (torch.Tensor, wire.OnDevice)):
         return "torch.Tensor"
     return "None" if value is None else type(value).__name__
@@ -141,7 +142,8 @@ def _differ(got: Any, value: Any, exact: Any, tolerance: Tolerance, where: str) 
     if isinstance(value, float) and not isinstance(value, bool):
         return _differ_float(got, value, exact, tolerance, where)
     if type(got) is not type(value):
-        return Difference("type", where, f"{kind(got)} {_show(got)}", f"{kind(value)} {_show(value)}")
+        came = kind(got) if got is None else f"{kind(got)} {_show(got)}"
+        return Difference("type", where, came, f"{kind(value)} {_show(value)}")
     if got != value:
         return Difference("value", where, _show(got), _show(value))
     return None

@@ -17,6 +17,8 @@ from gradeworker.answer import LOADING, Outcome, run
 
 PUBLIC_SEED = "public"
 TRAFFIC_SLACK = 1.05
+NOTHING_STORED = "the kernel stored nothing: what it computes reaches a tensor by tl.store"
+NUMBER = re.compile(r"(?<![\w\\])\d+(?!\w)")
 COUNT = re.compile(r"(\d+) of (\d+) (?:active lanes|elements were)")
 
 
@@ -124,7 +126,7 @@ def _judge_call(exercise: Exercise, case: Case, expected: Expected, outcome: Out
         return None
     note = f"{mutated.got}: an input that is written to may spoil the result" if wrong and mutated else ""
     if wrong and outcome.measured and not outcome.measured["stored"]:
-        note = "the kernel stored nothing: what it computes reaches a tensor by tl.store"
+        note = NOTHING_STORED
     return Verdict("wrong", exercise, case=case, difference=wrong or mutated, got=outcome.value, expected=expected,
                    printed=outcome.printed, note=note)
 
@@ -173,17 +175,29 @@ def _traffic(exercise: Exercise, case: Case, outcome: Outcome) -> Difference | N
 
 
 def _alike(exercise: Exercise, case: Case, mine: Outcome | None, theirs: Outcome) -> bool:
-    """Same value within the tolerance, same inputs afterwards, or the same type of error."""
+    """Same value within the tolerance, same inputs afterwards, or the same error (see :func:`_same_error`)."""
     if mine is None or (mine.error is None) != (theirs.error is None):
         return False
     if theirs.error is not None:
-        return _kind_of(mine.error) == _kind_of(theirs.error)
+        return _same_error(mine.error, theirs.error)
     if theirs.measured and mine.measured:
         moved, their_bytes = mine.measured["traffic"], theirs.measured["traffic"]
         if abs(moved - their_bytes) > 0.02 * their_bytes:
             return False
     expected = Expected(theirs.value, compare.to_fp64(theirs.value), case.tolerance or exercise.tolerance)
     return compare.difference(mine.value, expected) is None and compare.same(theirs.inputs_after, mine.inputs_after)
+
+
+def _same_error(mine: dict, theirs: dict) -> bool:
+    """Of one kind; and where both messages are one sentence, the numbers in it are the same.
+
+    "The cache has room for 7 tokens, holds 7, and 1 came" is another mistake than "room for 13, holds 7, and 8 came".
+    Messages that an answer words itself are not compared.
+    """
+    if _kind_of(mine) != _kind_of(theirs):
+        return False
+    one, other = mine["message"], theirs["message"]
+    return NUMBER.sub("0", one) != NUMBER.sub("0", other) or NUMBER.findall(one) == NUMBER.findall(other)
 
 
 def _kind_of(error: dict) -> tuple:
@@ -212,7 +226,8 @@ def practice(exercise: Exercise, source: str, runner: Callable = run, diagnose: 
     findings = gate.inspect(source, exercise.denied, exercise.given, kernel=exercise.track == "kernel")
     if findings:
         kind = "error" if findings[0].kind == "syntax" else "policy"
-        return Verdict(kind, exercise, findings=tuple(findings))
+        read = _line(source, {"line": findings[0].line}) if kind == "error" else ""
+        return Verdict(kind, exercise, findings=tuple(findings), line=read)
     memory = public_memory(exercise.id, exercise.edition)
     verdict = judge(exercise, memory.cases, runner(exercise.job(source, calls(memory.cases))), diagnose, memory)
     return _replace(verdict, line=_line(source, verdict.error))

@@ -15,6 +15,8 @@ TL_NAMES = (
 
 # Pattern of the message, pattern of the line that raised it, what to do. The first match is taken.
 WORDS = (
+    (r"`other` cannot be provided without `mask`", "",
+     "other= says what a masked lane holds, so it comes with a mask: tl.load(X + offsets, mask=mask, other=0.0)."),
     (r"arange's arguments must be of type tl.constexpr", "",
      "tl.arange takes only numbers known at compile time: write tl.arange(0, BLOCK) and add the rest to it, as in "
      "pid * BLOCK + tl.arange(0, BLOCK)."),
@@ -60,6 +62,27 @@ WORDS = (
     (r"object of type 'tensor' has no len", "",
      "A pointer or a tile knows no length: the kernel is given it as a parameter, such as n."),
 )
+# What kernelcheck calls a fault, and what to do about it where no known mistake is recognised.
+FAULTS = {
+    "out-of-bounds load": "A lane reads where the tensor has nothing: is the offset right, and does the mask switch "
+    "off the lanes that are too many?",
+    "out-of-bounds store": "A lane writes where the tensor has nothing: is the offset right, and does the mask switch "
+    "off the lanes that are too many?",
+    "out-of-bounds atomic": "A lane reaches where the tensor has nothing: is the offset right, and does the mask "
+    "switch off the lanes that are too many?",
+    "wild pointer": "The address belongs to no tensor of this launch: add offsets to one of the kernel's pointers.",
+    "misaligned pointer": "The address lies inside an element: offsets count elements, not bytes.",
+    "data race: write/write": "Two programs write the same element: which part of the result belongs to which program?",
+    "data race: read/write": "One program reads what another writes, and no order is promised: a program may use only "
+    "what it was given and what it wrote itself.",
+    "data race: lanes of one store": "Two lanes of one store write the same element: each needs an offset of its own.",
+    "poison stored": "What a masked lane holds has reached the result: give the load other=, with a value that the "
+    "computation does not notice.",
+    "unwritten output": "Some elements are written by no program: is every program's part where it should be, and does "
+    "the mask let all of it through?",
+    "uninitialised read": "The kernel reads what nobody has written yet: load from what the launch was given.",
+    "device_assert failed": "A tl.device_assert in the kernel does not hold: its condition says what you expected.",
+}
 # Words of a kernel report, in the order in which it uses them: what is looked for in it, and a line on what it means.
 REPORT_WORDS = (
     ("each", r"\beach\b", "how often each byte of that tensor was moved; 1.00x is once"),

@@ -95,30 +95,11 @@ def mark_of(verdict: Verdict) -> Mark:
         item.points,
         mistake.name if mistake else "",
         mistake.section if mistake else item.section,
-        _says(verdict),
+        feedback.after_grading(verdict),
         details,
         verdict.cases_right,
         verdict.cases_total,
     )
-
-
-def _says(verdict: Verdict) -> str:
-    """What a student may read about a hidden verdict."""
-    if verdict.passed:
-        return "all hidden cases are right"
-    if verdict.mistake:
-        return f"{verdict.mistake.name}. {verdict.mistake.says}"
-    if verdict.kind in {"wrong", "nondeterministic"}:
-        label = f" It fails first on: {verdict.case.label}." if verdict.case and verdict.case.label else ""
-        what = verdict.difference.what if verdict.difference else "value"
-        right = f"{verdict.cases_right} of {verdict.cases_total} hidden cases are right"
-        return f"{right}; the first fault is in: {what}.{label}"
-    if verdict.kind == "error" and verdict.error:
-        at = f" at line {verdict.error['line']}" if verdict.error["line"] else ""
-        return f"it raised {verdict.error['type']}{at}"
-    if verdict.findings:
-        return "; ".join(f"line {item.line}: {item.message}" for item in verdict.findings[:5])
-    return feedback.text(verdict).partition(": ")[2]
 
 
 class Marks:

@@ -394,12 +394,13 @@ def _cache_cases(draw: Draw) -> list[Case]:
         tokens = sum(chunks)
         made = draw.strided if strided else draw.randn
         k, v = (made(layers, tokens, heads, width, dtype=dtype) for _ in range(2))
-        return Case((k, v, chunks, keep, spare), label=label)
+        return Case((k, v, chunks, keep, spare), label=f"{label}; capacity {tokens + spare}, then truncate({keep})")
 
     many = draw.choice([5, 7])
     return [
         case(f"2 layers, a prompt of {many} and two steps", 2, [many, 1, 1], 3, 4, keep=draw.int(2, many - 1)),
-        case("3 layers, one token at a time, room to spare", 3, [1, 1, 1], 1, draw.choice([2, 6]), keep=1, spare=2),
+        # So much room that one length for all layers fits in: only an answer that always raises raises here.
+        case("3 layers, one token at a time, room to spare", 3, [1, 1, 1], 1, draw.choice([2, 6]), keep=1, spare=8),
         case("chunks of several tokens, fp16", 2, [2, 3, 2], 2, 5, keep=4, spare=1, dtype=torch.float16),
         case("bf16, keys and values not contiguous", 2, [3, 1], 5, 3, keep=2, dtype=torch.bfloat16, strided=True),
         case("cut back to nothing", 2, [4], 2, 3, keep=0),
@@ -1272,14 +1273,14 @@ def _cached_drive(generate_cached, model, token_ids, max_new_tokens):
     model.__class__ = Counted
     tokens = generate_cached(model, token_ids, max_new_tokens)
     tokens = list(tokens) if hasattr(tokens, "__next__") else tokens
-    return {"output_token_ids": tokens, "tokens given to each pass": passes}
+    return {"returned": tokens, "tokens given to each pass": passes}
 
 
 def _cached_reference(model, token_ids, max_new_tokens):
     whole = model._model  # without its cache: whole sequences, every time
     tokens = _continued(whole, token_ids, max_new_tokens)[0]
     passes = [len(token_ids)] + [1] * (max_new_tokens - 1) if max_new_tokens else []
-    return {"output_token_ids": tokens, "tokens given to each pass": passes}
+    return {"returned": tokens, "tokens given to each pass": passes}
 
 
 def _cached_cases(draw: Draw) -> list[Case]:
@@ -1351,6 +1352,18 @@ def generate_cached(model, token_ids, max_new_tokens):
 def generate_cached(model, token_ids, max_new_tokens):
     total = len(token_ids) + max_new_tokens
     cache, whole = model.new_cache(total * total), list(token_ids)
+    for _ in range(max_new_tokens):
+        whole.append(int(model(whole, cache)[-1].argmax()))
+    return whole[len(token_ids) :]
+
+
+@GENERATE_CACHED.near_miss(
+    "it gives the whole sequence to every pass, until the cache is full",
+    says="The cache has room for each token once. It already holds the earlier ones; given again, they are appended a "
+    "second time. Give each pass only what is new.",
+)
+def generate_cached(model, token_ids, max_new_tokens):
+    cache, whole = model.new_cache(len(token_ids) + max_new_tokens), list(token_ids)
     for _ in range(max_new_tokens):
         whole.append(int(model(whole, cache)[-1].argmax()))
     return whole[len(token_ids) :]

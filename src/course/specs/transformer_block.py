@@ -219,8 +219,9 @@ def attention(q, k, v):
     return (scores.masked_fill(later, -math.inf).softmax(-1) @ v.float()).to(v.dtype)
 
 
-@ATTENTION.near_miss("the maximum is taken before the mask", says="A hidden key may score far above all that a query may "
-                     "see, and then everything visible underflows to 0/0. Mask first, then take each row's maximum.")
+@ATTENTION.near_miss("the maximum is taken before the mask", section=f"{PAGE}#a-softmax-that-survives",
+                     says="A hidden key may score far above all that a query may see, and then everything visible "
+                          "underflows to 0/0. Mask first, then take each row's maximum.")
 def attention(q, k, v):
     scores = q.float() @ k.float().T / math.sqrt(q.shape[-1])
     top = scores.amax(dim=-1, keepdim=True)
@@ -229,8 +230,9 @@ def attention(q, k, v):
     return (weights / weights.sum(dim=-1, keepdim=True) @ v.float()).to(v.dtype)
 
 
-@ATTENTION.near_miss("a masked score is a number such as -100", says="Visible scores may be as low as -240, and beside them "
-                     "-100 is large. Only minus infinity is below every score.")
+@ATTENTION.near_miss("a masked score is a number such as -100", section=f"{PAGE}#what-a-query-may-see",
+                     says="Visible scores may lie near -130, and beside them -100 is large. Only minus infinity is "
+                          "below every score.")
 def attention(q, k, v):
     scores = q.float() @ k.float().T / math.sqrt(q.shape[-1])
     future = torch.ones(len(q), len(k), dtype=torch.bool).triu(len(k) - len(q) + 1)
@@ -853,7 +855,7 @@ def gqa_attention(q, k, v):
     return torch.einsum("hqk,khd->qhd", s.masked_fill(later, -math.inf).softmax(-1), v).to(q.dtype)
 
 
-@GQA.near_miss("the scores are rounded to half precision",
+@GQA.near_miss("the scores are rounded to half precision", section=f"{PAGE}#a-softmax-that-survives",
                says="Scores near 240 are 1 apart in bf16. Go to fp32 before the product of q and k, as in your attention.")
 def gqa_attention(q, k, v):
     group = q.shape[1] // k.shape[1]
@@ -865,7 +867,8 @@ def gqa_attention(q, k, v):
     return torch.einsum("hqk,khd->qhd", weights, v.float()).to(v.dtype)
 
 
-@GQA.near_miss("nothing is masked", says="Every query looks at later tokens too. Set those scores to minus infinity.")
+@GQA.near_miss("nothing is masked", section=f"{PAGE}#what-a-query-may-see",
+               says="Every query looks at later tokens too. Set those scores to minus infinity.")
 def gqa_attention(q, k, v):
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
@@ -874,8 +877,8 @@ def gqa_attention(q, k, v):
     return torch.einsum("hqk,khd->qhd", weights, v.float()).to(v.dtype)
 
 
-@GQA.near_miss("masked scores are set to 0", says="exp(0) is 1, so a hidden key still takes a share. Only minus infinity "
-              "becomes weight 0.")
+@GQA.near_miss("masked scores are set to 0", section=f"{PAGE}#what-a-query-may-see",
+               says="exp(0) is 1, so a hidden key still takes a share. Only minus infinity becomes weight 0.")
 def gqa_attention(q, k, v):
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
@@ -885,8 +888,9 @@ def gqa_attention(q, k, v):
     return torch.einsum("hqk,khd->qhd", weights, v.float()).to(v.dtype)
 
 
-@GQA.near_miss("a masked score is a number such as -100", says="Visible scores may be as low as -240, and beside them -100 is "
-              "large. Only minus infinity is below every score.")
+@GQA.near_miss("a masked score is a number such as -100", section=f"{PAGE}#what-a-query-may-see",
+               says="Visible scores may lie near -130, and beside them -100 is large. Only minus infinity is below "
+                    "every score.")
 def gqa_attention(q, k, v):
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
@@ -896,8 +900,9 @@ def gqa_attention(q, k, v):
     return torch.einsum("hqk,khd->qhd", weights, v.float()).to(v.dtype)
 
 
-@GQA.near_miss("one maximum serves all rows", says="A row that lies far below the largest score underflows to 0/0. Each query "
-              "of each head needs its own maximum, over the keys it may see.")
+@GQA.near_miss("one maximum serves all rows", section=f"{PAGE}#a-softmax-that-survives",
+               says="A row that lies far below the largest score underflows to 0/0. Each query of each head needs "
+                    "its own maximum, over the keys it may see.")
 def gqa_attention(q, k, v):
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
@@ -908,8 +913,9 @@ def gqa_attention(q, k, v):
     return torch.einsum("hqk,khd->qhd", weights, v.float()).to(v.dtype)
 
 
-@GQA.near_miss("the softmax runs over the queries", says="Each query spreads its attention over the keys: normalise along the "
-              "last axis of [heads, Tq, Tk].")
+@GQA.near_miss("the softmax runs over the queries", section=f"{PAGE}#a-softmax-that-survives",
+               says="Each query spreads its attention over the keys: normalise along the last axis of [heads, Tq, "
+                    "Tk].")
 def gqa_attention(q, k, v):
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
@@ -1247,7 +1253,8 @@ def block(x, w, cos, sin, head_dim, eps, attend):
     return x + parts.swiglu(h @ w["gate_proj"].T, h @ w["up_proj"].T) @ w["down_proj"].T
 
 
-@BLOCK.near_miss("gate and up are exchanged", says="SiLU acts on what gate_proj gives: parts.swiglu(gate, up).")
+@BLOCK.near_miss("gate and up are exchanged", section=f"{PAGE}#swiglu",
+                 says="SiLU acts on what gate_proj gives: parts.swiglu(gate, up).")
 def block(x, w, cos, sin, head_dim, eps, attend):
     h = parts.rms_norm(x, w["attention_norm"], eps)
     q, k, v = ((h @ w[name].T).unflatten(-1, (-1, head_dim)) for name in ("q_proj", "k_proj", "v_proj"))
@@ -1257,8 +1264,9 @@ def block(x, w, cos, sin, head_dim, eps, attend):
     return x + parts.swiglu(h @ w["up_proj"].T, h @ w["gate_proj"].T) @ w["down_proj"].T
 
 
-@BLOCK.near_miss("the scale is that of the hidden size", says="A head's score is a sum of head_dim products: the scale is "
-                 "head_dim ** -0.5, whatever the number of heads.")
+@BLOCK.near_miss("the scale is that of the hidden size", section=f"{PAGE}#why-divide-by-d",
+                 says="A head's score is a sum of head_dim products: the scale is head_dim ** -0.5, whatever the "
+                      "number of heads.")
 def block(x, w, cos, sin, head_dim, eps, attend):
     h = parts.rms_norm(x, w["attention_norm"], eps)
     q, k, v = ((h @ w[name].T).unflatten(-1, (-1, head_dim)) for name in ("q_proj", "k_proj", "v_proj"))
@@ -1278,7 +1286,8 @@ def block(x, w, cos, sin, head_dim, eps, attend):
     return x + parts.swiglu(h @ w["gate_proj"].T, h @ w["up_proj"].T) @ w["down_proj"].T
 
 
-@BLOCK.near_miss("only the queries are rotated", says="The score depends on the distance only when q and k are both turned.")
+@BLOCK.near_miss("only the queries are rotated", section=f"{PAGE}#rope",
+                 says="The score depends on the distance only when q and k are both turned.")
 def block(x, w, cos, sin, head_dim, eps, attend):
     h = parts.rms_norm(x, w["attention_norm"], eps)
     q, k, v = ((h @ w[name].T).unflatten(-1, (-1, head_dim)) for name in ("q_proj", "k_proj", "v_proj"))
