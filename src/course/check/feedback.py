@@ -123,7 +123,7 @@ def lines(verdict: Verdict) -> list[tuple[str, str]]:
     if verdict.kind in {"wrong", "nondeterministic"}:
         return _wrong_rows(verdict)
     texts = {
-        "missing": "no answer was found for this exercise",
+        "missing": "no answer was found for this exercise: the cell is not there, or still as it was given",
         "timeout": f"the answer was stopped after {exercise.seconds:g} s: is there a loop that does not end?",
         "killed": "the process that ran the answer ended before it was done: does it call itself without end, or need "
         "very much memory?",
@@ -252,7 +252,7 @@ def _where(verdict: Verdict) -> str:
     where = verdict.difference.where
     if verdict.exercise.driver and (key := KEY.match(where)):
         inside = where[key.end() :]
-        return f" in {'result' if key[1] == RETURNED else ''}{inside}" if inside else ""
+        return f" in {'result' if key[1] == RETURNED else 'entry '}{inside}" if inside else ""
     return f" in result{where}" if where else ""
 
 
@@ -342,6 +342,8 @@ def after_grading(verdict: Verdict) -> str:
     if verdict.kind == "error" and verdict.error:
         begun = verdict.case and verdict.error["type"] != "NotImplementedError"
         return _raised_on_hidden(verdict) + (first + right if begun else "")
+    if verdict.kind in {"timeout", "memory", "killed"}:  # their note is the end of a log that the answer may write to
+        return lines(verdict)[0][1] + first
     return ". ".join(content for _, content in lines(verdict))
 
 

@@ -169,7 +169,8 @@ def _kernel_only(tree: ast.Module) -> list[Finding]:
         own |= {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         for node in (inner for statement in function.body for inner in ast.walk(statement)):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in own:
-                text = f"{node.id} is not known inside a kernel: use tl, parameters and local names"
+                do = "tl.device_print('x', x) shows x" if node.id == "print" else "use tl, parameters and local names"
+                text = f"{node.id} is not known inside a kernel: {do}"
                 found.append(Finding(node.lineno, text, "policy"))
             elif isinstance(node, ast.Name) and node.id in {"tl", "triton", "torch"} and not isinstance(
                 node.ctx, ast.Load

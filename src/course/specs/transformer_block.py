@@ -211,7 +211,7 @@ def attention(q, k, v):
 
 
 @ATTENTION.near_miss("the scores are rounded to half precision", section=f"{PAGE}#a-softmax-that-survives",
-                     says="Between 512 and 1,024, where q·k of this case lies, bf16 numbers are 4 apart. "
+                     says="Between 512 and 1,024, where q·k of the bf16 case lies, bf16 numbers are 4 apart. "
                           "Go to fp32 before the product q @ k.T, not after it.")
 def attention(q, k, v):
     scores = (q @ k.T).float() / math.sqrt(q.shape[-1])
@@ -1363,7 +1363,7 @@ LM_HEAD = Exercise(
     reference=_lm_head_reference,
     cases=_lm_head_cases,
     hints=(
-        "One row of x decides the next token. Pick it before the product with the vocabulary, which is the dear part.",
+        "One row of x decides the next token. Pick it before the product with the vocabulary, which is the expensive part.",
         "Last row, final RMSNorm, product with head_weight [vocab, hidden]: a vector of vocab numbers.",
         "return parts.rms_norm(x[-1], norm_weight, eps) @ head_weight.T",
     ),

@@ -96,8 +96,8 @@ def masked_add(X, Y, OUT, n, BLOCK: tl.constexpr):
 
 
 @MASKED_ADD.near_miss("an element at the edge is left out", section=f"{PAGE}#the-missing-mask",
-                      says="The elements are 0 to n - 1, and the message says which one nobody wrote. The first: tl.arange "
-                           "counts from 0, and so does i. The last: the mask is i < n, not i < n - 1.")
+                      says="The elements are 0 to n - 1, and one of them is written by nobody. If it is the first: tl.arange "
+                           "counts from 0, and so does i. If it is the last: the mask is i < n, not i < n - 1.")
 def masked_add(X, Y, OUT, n, BLOCK: tl.constexpr):
     pid = tl.program_id(0)
     i = pid * BLOCK + tl.arange(0, BLOCK)

@@ -231,7 +231,12 @@ def test_a_fault_that_an_answer_invents_is_not_repeated():
 
 @pytest.mark.parametrize("kind", ["killed", "memory", "timeout"])
 def test_an_answer_that_was_ended_is_asked_what_may_have_done_it(kind):
-    assert feedback.text(judge.Verdict(kind, RMS)).endswith("?")
+    verdict = judge.Verdict(kind, RMS, note="Fatal Python error")
+    assert feedback.text(verdict).splitlines()[0].endswith("?")
+    assert mark_of(verdict).says.endswith("?"), "the log is for the teacher"
+    assert "Fatal" in mark_of(verdict).details
+    case = judge.public_cases(RMS.id)[0]
+    assert mark_of(dataclasses.replace(verdict, case=case)).says.endswith("? It shows first on: 5 rows of 13.")
 
 
 def test_a_check_that_the_learner_stops_says_where_it_was():

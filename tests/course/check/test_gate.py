@@ -146,3 +146,10 @@ def test_reading_a_kernel_does_not_import_triton():
     code = f"import sys; from course.check import gate; gate.inspect({kernel!r}, kernel=True); " \
            "sys.exit('triton' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_who_prints_in_a_kernel_is_told_how_to_see_a_value():
+    kernel = "@triton.jit\ndef f(X):\n    print(X)\n"
+    assert [item.message for item in gate.inspect(kernel, kernel=True)] == [
+        "print is not known inside a kernel: tl.device_print('x', x) shows x"
+    ]
