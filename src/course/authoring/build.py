@@ -245,6 +245,7 @@ def settle(notebook: NotebookNode, stem: str, outputs: bool = True) -> None:
             cell.outputs, cell.execution_count = [new_output("stream", name="stdout", text=text)], 1
         else:
             cell.outputs, cell.execution_count = [], None
+    notebook.metadata["language_info"] = {"name": "python"}  # without the version of the Python that built it
 
 
 def _nbgrader(cell: NotebookNode, items: dict[str, Exercise]) -> None:

@@ -56,6 +56,12 @@ def test_only_check_cells_of_solutions_keep_outputs():
                     assert bool(cell["outputs"]) == kept
 
 
+def test_nothing_tells_which_python_built_them():
+    for folder in ("exercises", "solutions"):
+        for notebook in notebooks(folder):
+            assert notebook["metadata"]["language_info"] == {"name": "python"}
+
+
 def test_nbgrader_metadata_is_pure_and_ids_agree():
     allowed = {"schema_version", "grade_id", "solution", "grade", "locked", "task", "cell_type", "checksum", "points"}
     for notebook in notebooks("exercises"):
