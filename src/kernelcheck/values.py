@@ -82,11 +82,15 @@ class Values:
         )
 
     def _inputs_finite(self) -> bool:
+        """Is all that was read finite? What lies between the rows of a strided tensor may be anything."""
         for argument in self._arguments:
             region = argument.region
-            if region.dtype not in POISON_BITS or not region.mine(region.shadow.ever_read).any():
+            if region.dtype not in POISON_BITS:
                 continue
-            values = region.shadow.values[region.part]
+            read = region.mine(region.shadow.ever_read)
+            if not read.any():
+                continue
+            values = region.shadow.values[region.part][read]
             if region.dtype in floats.SOFT:
                 values = floats.decode(values, region.dtype)
             else:

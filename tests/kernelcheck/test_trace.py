@@ -295,6 +295,22 @@ def test_nan_of_the_input_is_not_poison():
     assert y.isnan().tolist() == [False, True] + [False] * 6
 
 
+@pytest.mark.parametrize("between", [0.0, float("inf"), float("nan")])
+def test_what_lies_between_rows_does_not_hide_poison(between):
+    """exp makes another NaN of poison; then it counts that all that was read is finite, and only that."""
+    storage = torch.full((2, 8), between)
+    x = storage[:, :4]
+    x.fill_(1.0)
+
+    @triton.jit
+    def careless(X, Y, stride, BLOCK: tl.constexpr):
+        row, i = tl.program_id(0), tl.arange(0, BLOCK)
+        tl.store(Y + row * BLOCK + i, tl.exp(tl.load(X + row * stride + i, mask=i < 4)))
+
+    with pytest.raises(KernelFault, match="poison stored"), kernelcheck.checked():
+        careless[(2,)](x, torch.empty(2, 8), x.stride(0), BLOCK=8)
+
+
 def test_tables_of_pointers_reach_named_tensors():
     from wrong.own import pointer_table
 

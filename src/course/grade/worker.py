@@ -36,7 +36,7 @@ class Limits:
     """What one answer may use. Wall-clock seconds come from the exercise."""
 
     memory: int = 2 << 30  # resident bytes, watched every 50 ms
-    address_space: int = 6 << 30
+    address_space: int = 5 << 30  # beyond what the libraries take
     file_bytes: int = 16 << 20
     processes: int = 32
     open_files: int = 256

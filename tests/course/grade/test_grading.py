@@ -15,6 +15,7 @@ from course.grade import graft, secret
 from course.grade.grading import grade_answer, grade_file
 from course.grade.worker import Worker, parse_frames
 from course.specs import Draw, exercise, exercises
+from gradeworker.answer import Job
 
 RMS = exercise("transformer_block.rms_norm")
 RIGHT = solution_sources()[RMS.id]
@@ -52,6 +53,13 @@ def test_a_kernel_is_graded_by_a_worker_that_graded_torch_before():
         assert verdict(running, solution_sources()[item.id], item).kind == "pass"
         assert running._zygote.knows_kernels
         assert verdict(running, RIGHT).kind == "pass"
+
+
+def test_an_answer_has_its_address_space_whatever_the_libraries_take(worker):
+    """Torch with CUDA takes 3 GB more than without; a grade must not depend on which of them the grader has."""
+    source = "def f():\n    import resource\n    return resource.getrlimit(resource.RLIMIT_AS)[0]"
+    [outcome] = worker.run(Job("x.f", "f", source, cases=[((), {})]), 10).outcomes
+    assert outcome.value > worker.limits.address_space + (300 << 20)
 
 
 def test_the_right_answer_passes(worker):
