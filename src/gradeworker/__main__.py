@@ -5,7 +5,8 @@ is JSON ``{"id", "scratch", "uid", "limits", "memory", "processes"}`` with three
 result frames to write, log to write; or ``{"kill": id}``; or ``{"kernels": true}``: import Triton for jobs to come; or
 ``{"twin": true}`` with a socket, on which a fork of this process then serves. Answers: ``{"ready": pid}`` and, when a
 job has ended, ``{"id", "status", "why"}``. Where there is no fork (Windows) the parent starts ``--once``: job on stdin,
-frames on stdout. A result frame is ``<Q`` length and the bytes of an Outcome.
+frames on stdout. Results begin with one byte that says that the child is confined; each frame of a result is ``<Q``
+length and the bytes of an Outcome.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from gradeworker import confine, linux
 from gradeworker.confine import Confinement
 
 FRAME = struct.Struct("<Q")
+CONFINED = b"\x01"  # the first byte that comes: the sandbox stands, and from here on the answer may be to blame
 WATCH_SECONDS = 0.05
 # The course knows the expected values and so has no business here. A courtesy to the learner, not the wall.
 BLOCKED = ("course", "llm_internals", "transformers", "tokenizers", "tiktoken", "quicktok")
@@ -138,7 +140,7 @@ class Zygote:
                 if child.id == message["kill"]:
                     _kill_tree(pid)
             return True
-        once = "twin" not in message and self.confinement.backend == "bwrap" and confine.forks_once()
+        once = "twin" not in message and self.confinement.backend == "bwrap" and confine.has_root()
         pid = confine.fork_as_process_1() if once else os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
@@ -223,8 +225,8 @@ def _outer(message: dict, fds: list[int], confinement: Confinement) -> None:
         os.setsid()
         job, result = _arrange(fds)
         if confinement.backend == "bwrap":
-            confine.enter_namespaces(pid=not confine.forks_once())
-            if not confine.forks_once():
+            confine.enter_namespaces(pid=not confine.has_root())
+            if not confine.has_root():
                 _wait_for_inner((0, 1, 2, job, result))
             confine.confine_inner(confinement, message["uid"], message["limits"], message["scratch_bytes"])
             os.chdir(confine.SCRATCH)
@@ -235,6 +237,7 @@ def _outer(message: dict, fds: list[int], confinement: Confinement) -> None:
             os.chdir(message["scratch"])
             confine.set_limits(message["limits"])
         code = 98
+        os.write(result, CONFINED)
         serve_job(job, result)
         sys.stdout.flush()
         code = 0

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from gradeworker import linux
 
 SCRATCH = "/scratch"
+FIRST_UID, UIDS = 20_000, 1000  # of answers, where root grades
 NAMESPACES = linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.CLONE_NEWNET | linux.CLONE_NEWUTS
 
 
@@ -35,12 +36,13 @@ class Confinement:
         return cls(data.get("backend", "none"), program, tuple(data.get("read_only", ())))
 
 
-def forks_once() -> bool:
-    """Can a zygote in bubblewrap fork an answer into a PID namespace of its own, or does that take a process between?
+def has_root() -> bool:
+    """Is this root who can give each answer a uid of its own? Else answers get a user namespace each.
 
-    Only root may make such a namespace without a user namespace, which would change the zygote itself.
+    Root's zygote forks an answer into a PID namespace at once; a user namespace would change the zygote itself, so
+    that there a process stands between the two.
     """
-    return os.geteuid() == 0
+    return linux.gives_uids(FIRST_UID, UIDS)
 
 
 def fork_as_process_1() -> int:
@@ -61,7 +63,7 @@ def enter_namespaces(pid: bool = True) -> None:
 
     An ordinary user needs a user namespace for that.
     """
-    if os.geteuid() == 0:
+    if has_root():
         linux.unshare(NAMESPACES if pid else NAMESPACES & ~linux.CLONE_NEWPID)
         return
     uid, gid = os.getuid(), os.getgid()
@@ -73,17 +75,43 @@ def enter_namespaces(pid: bool = True) -> None:
 
 def confine_inner(confinement: Confinement, uid: int, limits: dict[str, int], scratch_bytes: int) -> None:
     """In the child, process 1 of its own namespace: private files, no rights, limits, seccomp."""
+    root = has_root()  # asked while /proc is there
     linux.mount("none", "/", "", linux.MS_REC | linux.MS_PRIVATE)
     for target, size in ((SCRATCH, scratch_bytes), ("/dev/shm", scratch_bytes // 4)):
         linux.mount("tmpfs", target, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV,
                     f"size={size},nr_inodes=4096,mode=1777")
     _own_proc()
-    if os.geteuid() == 0:
+    if root:
         _become(uid)
     linux.drop_capabilities()
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     set_limits(limits)
     linux.load_seccomp(confinement.seccomp)
+
+
+def rehearse(data: dict, scratch_bytes: int) -> None:
+    """In a process that may end: confine a child as an answer's is. Raises OSError when a step is refused."""
+    root = has_root()
+    read_end, write_end = os.pipe()
+    if not root:
+        enter_namespaces()
+    pid = fork_as_process_1() if root else os.fork()
+    if pid == 0:
+        said = b""
+        try:
+            if root:
+                enter_namespaces(pid=False)
+            confine_inner(Confinement.from_json(data), FIRST_UID, {}, scratch_bytes)
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}".encode()
+        finally:
+            os.write(write_end, said)
+            os._exit(0)
+    os.close(write_end)
+    said = os.read(read_end, 1000).decode(errors="replace")
+    _, status = os.waitpid(pid, 0)
+    if said or status:
+        raise OSError(said or f"it ended with status {os.waitstatus_to_exitcode(status)}")
 
 
 def confine_landlock(confinement: Confinement, scratch: str, limits: dict[str, int]) -> None:

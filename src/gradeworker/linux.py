@@ -39,6 +39,22 @@ def unshare(flags: int) -> None:
     _check(_libc.unshare(flags), f"unshare {flags:#x}")
 
 
+def gives_uids(first: int, count: int) -> bool:
+    """Is this root, with so many uids from ``first`` on to give away?
+
+    In a user namespace root may be the only one there is (`unshare --map-root-user`, some rootless containers): then it
+    is an ordinary user in all that matters here.
+    """
+    if os.geteuid() != 0:
+        return False
+    try:
+        with open("/proc/self/uid_map", encoding="ascii") as lines:
+            spans = [tuple(map(int, line.split())) for line in lines]
+    except (OSError, ValueError):
+        return True
+    return any(start <= first and first + count <= start + size for start, _, size in spans)
+
+
 def setns(fd: int, kind: int) -> None:
     """Enter, or give children to come, the namespace that ``fd`` stands for."""
     _check(_libc.setns(fd, kind), f"setns {kind:#x}")

@@ -11,6 +11,7 @@ import base64
 import errno
 import functools
 import importlib.util
+import json
 import os
 import shutil
 import site
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import gradeworker
-from gradeworker import linux
+from gradeworker import confine, linux
 
 SCRATCH_BYTES = 64 << 20
 BACKENDS = ("bwrap", "landlock", "none")
@@ -153,13 +154,15 @@ def bwrap_command(command: list[str]) -> list[str]:
         "bwrap", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try",
         "--die-with-parent", "--new-session", "--hostname", "grade", "--clearenv",
     ]
-    if os.geteuid() == 0:
+    if confine.has_root():
         # Root keeps just what the zygote needs to give each child namespaces and a uid of its own.
         arguments += ["--cap-drop", "ALL"]
         for capability in ("SETUID", "SETGID", "SYS_ADMIN", "KILL", "SETPCAP", "SYS_RESOURCE"):
             arguments += ["--cap-add", f"CAP_{capability}"]
     else:
         arguments += ["--unshare-user", "--cap-drop", "ALL"]
+        if os.geteuid() == 0:  # of a user namespace; a namespace below may hold uid 0 only by a right that is dropped
+            arguments += ["--uid", str(confine.FIRST_UID), "--gid", str(confine.FIRST_UID)]
     for name, value in environment().items():
         arguments += ["--setenv", name, value]
     arguments += ["--ro-bind", "/usr", "/usr"]
@@ -222,8 +225,9 @@ def _try(backend: str) -> str | None:
         return None if linux.landlock_abi() else "this kernel has no Landlock"
     if not shutil.which("bwrap"):
         return "bubblewrap is not installed: apt install bubblewrap"
-    inner = "import os, sys; sys.path[:0] = [sys.argv[1]]; from gradeworker import confine; confine.enter_namespaces()"
-    command = bwrap_command([sys.executable, "-I", "-c", inner, worker_path()])
+    inner = ("import json, sys; sys.path[:0] = [sys.argv[1]]; from gradeworker import confine; "
+             f"confine.rehearse(json.loads(sys.argv[2]), {SCRATCH_BYTES})")
+    command = bwrap_command([sys.executable, "-I", "-c", inner, worker_path(), json.dumps(confinement(backend))])
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -23,10 +23,11 @@ from dataclasses import dataclass, field
 
 from course.grade import sandbox
 from course.grade.zygote import BOOT, HAS_FORK, WorkerFailed, Zygote, launch
-from gradeworker import wire
+from gradeworker import confine, wire
 from gradeworker.answer import Job, Outcome
 
 FRAME = struct.Struct("<Q")
+CONFINED = b"\x01"  # see gradeworker.__main__
 RESULT_CAP = 64 * 1024 * 1024
 LOG_KEPT = 16 * 1024
 
@@ -192,8 +193,8 @@ class Worker:
         if self.backend == "bwrap":  # counted by uid, which only there is the answer's own
             limits["RLIMIT_NPROC"] = self.limits.processes
         return json.dumps({
-            "id": name, "scratch": scratch, "uid": 20_000 + self.slot, "limits": limits, "memory": self.limits.memory,
-            "processes": self.limits.processes, "scratch_bytes": sandbox.SCRATCH_BYTES,
+            "id": name, "scratch": scratch, "uid": confine.FIRST_UID + self.slot % confine.UIDS, "limits": limits,
+            "memory": self.limits.memory, "processes": self.limits.processes, "scratch_bytes": sandbox.SCRATCH_BYTES,
         }).encode()
 
     def _collect(self, name: str, read_end: int, log, seconds: float) -> Result:
@@ -220,7 +221,10 @@ class Worker:
         with contextlib.suppress(BlockingIOError):  # what still lies in the pipe
             while pipe_open and len(data) <= RESULT_CAP and (chunk := os.read(read_end, 1 << 20)):
                 data += chunk
-        outcomes, whole = parse_frames(bytes(data))
+        if ended == "done" and not data.startswith(CONFINED) and why not in {"memory", "processes"}:
+            log.seek(0)
+            raise WorkerFailed(f"the sandbox could not be set up: {clean_log(log.read(LOG_KEPT)) or 'no reason given'}")
+        outcomes, whole = parse_frames(bytes(data[len(CONFINED):]))
         if ended == "done":
             ended = "memory" if why == "memory" else "killed" if status != 0 else "done" if whole else "unreadable"
         log.seek(0)

@@ -19,7 +19,7 @@ import pytest
 
 from course import paths
 from course.authoring.build import solution_sources
-from course.grade import batch, identity, sandbox, secret
+from course.grade import batch, grading, identity, sandbox, secret
 from course.grade.worker import Worker
 from course.specs import exercises
 from gradeworker import linux
@@ -134,6 +134,30 @@ def real_start_of(program: str, worker: Worker) -> None:
         START(worker)
 
 
+def test_root_who_is_the_only_user_there_grades_in_bubblewrap(tmp_path):
+    """As in some rootless containers: root of a namespace that has no other uid to give to an answer."""
+    code = ("from course.grade import sandbox; from course.grade.worker import Worker\n"
+            "from gradeworker.answer import Job\n"
+            "with Worker() as worker:\n"
+            "    job = Job('x.f', 'f', 'def f():\\n    return 7', cases=[((), {})])\n"
+            "    print(sandbox.probe().notes, worker.backend, [o.value for o in worker.run(job, 10).outcomes])")
+    command = ["unshare", "--user", "--map-root-user", sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "() bwrap [7]", done.stdout + done.stderr
+
+
+def test_a_sandbox_that_cannot_be_set_up_is_not_the_answers_fault(monkeypatch):
+    def impossible(self, *arguments):
+        return json.dumps({**json.loads(message(self, *arguments)), "scratch_bytes": -1}).encode()
+
+    message = Worker._message
+    monkeypatch.setattr(Worker, "_message", impossible)
+    with Worker("bwrap") as worker:
+        verdict = grading.grade_answer(worker, ITEMS[0], SOURCES[ITEMS[0].id], KEY)
+    assert verdict.kind == "infra"
+    assert "could not be set up" in verdict.note
+
+
 def mounted(tmp_path: Path, script: str) -> subprocess.CompletedProcess:
     """Run a shell script in a mount namespace of its own, in which `out` is a small file system."""
     namespace = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--mount"]
@@ -187,9 +211,9 @@ mount -t tmpfs -o size=8m tmpfs out || exit 90
 GRADE >first.log 2>&1; echo $? >first
 ls out/marks >kept
 cp -r in/s0 in/s1; sed -i 's/# answer: {ITEMS[0].id}/&\\\\n# mine/' in/s1/{NAME}
-mount -o remount,ro out
+mount -o remount,bind,ro out || exit 91
 GRADE >second.log 2>&1; echo $? >second
-mount -o remount,rw out
+mount -o remount,bind,rw out || exit 92
 GRADE >third.log 2>&1; echo $? >third
 ls out/marks >after; cp out/grades.csv .
 """)
