@@ -190,3 +190,10 @@ def test_bounds_are_what_the_solution_moves(name):
     for case, outcome in zip(memory.cases, judge_run.outcomes):
         seen.append(outcome.measured["traffic"] / item.bytes_bound(*case.args))
     assert seen == [1.0] * len(memory.cases)
+
+
+@pytest.mark.parametrize("above", ["", "# answer: triton_primer.row_softmax\n", "\n\n# mine\n\n"])
+def test_a_mistake_has_its_name_in_whatever_line_it_stands(above):
+    verdict = verdict_on(above + SOFTMAX.replace(', other=-float("inf")', "", 1))
+    assert verdict.mistake, feedback.text(verdict)
+    assert verdict.mistake.name == "masked lanes hold anything"
