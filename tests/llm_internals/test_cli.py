@@ -115,6 +115,8 @@ def test_a_checkpoint_that_cannot_be_loaded(monkeypatch, capsys):
 def start(*arguments, **options):
     command = [sys.executable, "-m", "llm_internals.cli", "generate", FRANCE, "--device", "cpu", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    # A job in the background of a shell ignores Ctrl-C, and so would what it starts.
+    options.setdefault("preexec_fn", lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, **options)
 
 
