@@ -35,9 +35,8 @@ from nbformat.v4 import new_code_cell, new_output
 
 import course
 from course import paths
-from course.check.cells import marked_id
-from course.check.feedback import passed_line
-from course.check.progress import digest
+from course.judging.feedback import passed_line
+from course.sources import Answer
 from course.specs import CHAPTERS, exercise, exercises, file_stem
 from course.specs.exercise import Exercise
 
@@ -112,7 +111,7 @@ def make(source: Path, stem: str) -> tuple[NotebookNode, NotebookNode]:
             heading, _, rest = cell.source.partition("\n")
             cell.source = f"{heading}\n\n{facts(exercise(key.removesuffix('-task')))}\n{rest}"
         if role == "answer":
-            if marked_id(cell.source) != key:
+            if Answer(cell.source).marked_id != key:
                 raise AuthoringError(f"{where}: its first line must be `# answer: {key}`")
             if key not in items:
                 raise AuthoringError(f"{where}: there is no spec {key!r}")
@@ -256,7 +255,7 @@ def _nbgrader(cell: NotebookNode, items: dict[str, Exercise]) -> None:
         cell.metadata.update(deletable=False, editable=False)
     else:
         cell.metadata.update(deletable=False)
-    cell.metadata["course"]["stub"] = digest(cell.source)  # by which `course update` tells what a learner edited
+    cell.metadata["course"]["stub"] = Answer(cell.source).digest  # by which `course update` tells what a learner edited
     if answer:
         cell.metadata["course"]["signature"] = items[key].signature
     if cell.cell_type == "code":
@@ -280,7 +279,8 @@ def _checksum(cell: NotebookNode, grade: dict) -> str:
 
 def manifest_entry(stem: str, released: NotebookNode) -> dict:
     """What counts in a notebook."""
-    stubs = {cell.id: digest(cell.source) for cell in released.cells if cell.metadata["course"]["role"] == "answer"}
+    answers = [cell for cell in released.cells if cell.metadata["course"]["role"] == "answer"]
+    stubs = {cell.id: Answer(cell.source).digest for cell in answers}
     return {
         "stem": stem,
         "exercises": [
@@ -329,7 +329,7 @@ def stub_sources(root: Path | None = None) -> dict[str, str]:
     for path in sorted((root / "exercises").glob("*.ipynb")):
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             source = cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
-            name = marked_id(source)
+            name = Answer(source).marked_id
             if name and re.search(r"NotImplementedError", source):
                 found[name] = source
     return found

@@ -27,9 +27,11 @@ import yaml
 import course
 from course import paths
 from course.authoring.build import AuthoringError, solution_regions
-from course.check import editions, judge
+from course.classroom.names import safe
+from course.classroom.roster import Enrolled
 from course.grade import variants
-from course.grade.identity import Enrolled, safe
+from course.judging import judge
+from course.notebooks import editions
 from course.specs import CHAPTERS, exercises, file_stem, recorded
 from course.specs.exercise import Exercise
 from course.specs.recorded import Recorded
@@ -39,9 +41,8 @@ STAGE = ".course-release-new"
 TOP = ("LICENSE", "LICENSE-TEXT.md", "THIRD_PARTY.md", "CITATION.cff", "_config.yml", "requirements.txt",
        "pyproject.toml", ".gitignore")
 FOLDERS = ("book", "exercises", "third_party", "src")
-# Below src/course: what practice needs of the grader, and of the specs what holds no answer.
-PRACTICE_GRADE = {"__init__.py", "slim.py", "submission.py", "grading.py", "secret.py", "sandbox.py", "worker.py",
-                  "zygote.py"}
+# Below src/course: what belongs to who writes the course and who teaches; of the specs what holds no answer stays.
+INSTRUCTORS = ("authoring", "classroom", "grade", "reports", "cli/author.py", "cli/teach.py")
 PRACTICE_SPECS = {"__init__.py", "exercise.py", "recorded.py"}
 TARGETS = {"help", "$(STAMP)", "book", "lab", "clean"}
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info", ".ipynb_checkpoints", "work", "*.tmp", "_build",
@@ -139,8 +140,8 @@ def make(stage: Path) -> None:
         shutil.copytree(root / name, stage / name, ignore=LEFT_OUT)
     _without_pages(stage / "book", TEACHERS)
     package = stage / "src" / "course"
-    shutil.rmtree(package / "authoring")
-    _keep(package / "grade", PRACTICE_GRADE)
+    for name in INSTRUCTORS:
+        shutil.rmtree(package / name) if (package / name).is_dir() else (package / name).unlink()
     _keep(package / "specs", PRACTICE_SPECS)
     (package / "specs" / "in_model").mkdir()
     (package / "specs" / "in_model" / "__init__.py").write_text('"""How answers are put into the real model."""\n')

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import torch
 
-from course.check import child, judge
+from course.check import child
+from course.judging import judge
 from course.specs.exercise import Exercise
-from gradeworker.answer import _given_modules, load
+from gradeworker.answer import given_modules, load
 
 MODEL = "smollm2-135m"
 NEW_TOKENS = 24
@@ -75,7 +76,7 @@ def run(item: Exercise, source: str, prompt: str) -> str:
     loaded = checkpoint()
     ids = torch.tensor(loaded.tokenizer.encode(prompt))
     reference = loaded.model(ids)
-    with _given_modules(item.job("", []).modules):
+    with given_modules(item.job("", []).modules):
         trial = item.in_model(load(_job(item, source)), loaded)
         own, own_seconds = _timed(_own_generator, loaded, prompt, trial.new_tokens)
         my_ids = trial.encode(prompt) if trial.encode else ids.tolist()

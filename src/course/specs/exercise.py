@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from course import syntax
+from course import sources
 from gradeworker.answer import Job
 from gradeworker.wire import Build
 
@@ -256,7 +256,7 @@ class Exercise:
         return Job(
             id=self.id,
             entry=self.entry,
-            source=source,
+            source=str(source),  # plain text: what travels is encoded by its exact type
             prelude=self.prelude,
             modules={f"course.given.{name}": given_source(name) for name in self.given},
             driver=self.driver,
@@ -312,5 +312,5 @@ def _source_of_class(cls: type) -> str:
 @functools.lru_cache(maxsize=32)
 def _classes(text: str) -> tuple[tuple[str, int, int], ...]:
     """Name, first and last line of every class of a module."""
-    nodes = (node for node in ast.walk(syntax.parse(text)) if isinstance(node, ast.ClassDef))
+    nodes = (node for node in ast.walk(sources.parse(text)) if isinstance(node, ast.ClassDef))
     return tuple((node.name, node.lineno, node.end_lineno) for node in nodes)

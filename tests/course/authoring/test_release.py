@@ -12,8 +12,8 @@ import pytest
 from course import paths
 from course.authoring import release as releasing
 from course.authoring.build import AuthoringError, solution_sources, stub_sources
-from course.check import feedback, judge
 from course.cli import main
+from course.judging import feedback, judge
 from course.specs import CHAPTERS, exercise, exercises, file_stem, recorded
 
 SOLUTIONS, STUBS = solution_sources(), stub_sources()
@@ -66,8 +66,8 @@ def test_questions_for_a_person_stay_with_the_teacher(edition):
 
 SESSION = """
 import json, sys
-from course.check import feedback, judge
-from course.grade.worker import Worker
+from course.judging import feedback, judge
+from course.running.worker import Worker
 from course.specs import exercise
 import course
 said = []
@@ -97,7 +97,7 @@ def test_practice_says_the_same_as_the_whole_course(edition, all_of_them):
     assert done.returncode == 0, done.stderr
     where, said = json.loads(done.stdout)
     assert Path(where).is_relative_to(edition)
-    from course.grade.worker import Worker
+    from course.running.worker import Worker
 
     with Worker() as worker:
         for (name, source), text in zip(jobs, said):

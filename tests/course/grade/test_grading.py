@@ -13,7 +13,7 @@ from course import paths
 from course.authoring.build import solution_sources
 from course.grade import graft, secret
 from course.grade.grading import grade_answer, grade_file
-from course.grade.worker import Worker, parse_frames
+from course.running.worker import Worker, parse_frames
 from course.specs import Draw, exercise, exercises
 from gradeworker.answer import Job
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from course import paths
-from course.check import judge
 from course.check.model_pieces import AnswersCache, CachedLlama, Pieces
 from course.given.kv_cache import GrowingCache, cached_llama, tiny_llama
+from course.judging import judge
 from course.specs import exercise, exercises
 from course.specs.exercise import Draw
 from course.specs.kv_cache import SURE, _continued
