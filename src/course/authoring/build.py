@@ -35,9 +35,10 @@ from nbformat.v4 import new_code_cell, new_output
 
 import course
 from course import paths
+from course.chapters import file_stem
 from course.judging.feedback import passed_line
 from course.sources import Answer
-from course.specs import CHAPTERS, exercise, exercises, file_stem
+from course.specs import CHAPTERS, exercise, exercises
 from course.specs.exercise import Exercise
 
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"

@@ -27,12 +27,13 @@ import yaml
 import course
 from course import paths
 from course.authoring.build import AuthoringError, solution_regions
+from course.chapters import file_stem
 from course.classroom.names import safe
 from course.classroom.roster import Enrolled
 from course.grade import variants
 from course.judging import judge
 from course.notebooks import editions
-from course.specs import CHAPTERS, exercises, file_stem, recorded
+from course.specs import CHAPTERS, exercises, recorded
 from course.specs.exercise import Exercise
 from course.specs.recorded import Recorded
 

@@ -14,7 +14,7 @@ import sys
 from course.check import child
 from course.judging import judge, kernel_words
 from course.specs.exercise import Exercise
-from gradeworker.answer import Job, given_modules, poisoned_allocations, load
+from gradeworker.answer import Job, given_modules, load, poisoned_allocations
 
 SECONDS = 300
 ARCHS = (80, 90)

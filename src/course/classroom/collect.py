@@ -15,10 +15,11 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from course.chapters import file_stem
 from course.classroom.names import safe
 from course.classroom.roster import Enrolled
 from course.classroom.shards import parse_shard
-from course.specs import CHAPTERS, file_stem
+from course.specs import CHAPTERS
 
 TOKEN = "STUDENT_REPOSITORIES_TOKEN"
 SECONDS = 300

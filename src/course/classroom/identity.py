@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from course.chapters import named_in
 from course.classroom.names import nfc
 from course.notebooks import submission as submissions
 from course.specs import CHAPTERS
@@ -67,7 +68,8 @@ def _platform(parts: list[str], archive: bool) -> re.Match | None:
 
 
 def _stem(name: str) -> str:
-    return next((stem for stem in CHAPTERS if stem in name.lower()), "")
+    found = named_in(name)
+    return found.stem if found is not None and found.stem in CHAPTERS else ""
 
 
 def latest(handed: list[Handed]) -> tuple[list[Handed], list[Handed]]:

@@ -56,7 +56,7 @@ def new_class(folder: Path, course: str | None = None, ref: str | None = None, s
 
 def _write(folder: Path, name: str, values: dict[str, str]) -> Path:
     """Write one file of the template, with these words in the place of its marks."""
-    text = resources.files("course.grade").joinpath("class_template", *name.split("/")).read_text(encoding="utf-8")
+    text = resources.files("course.classroom").joinpath("class_template", *name.split("/")).read_text(encoding="utf-8")
     for mark, value in values.items():
         text = text.replace(mark, value)
     path = folder / FILES[name]

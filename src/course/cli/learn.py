@@ -95,8 +95,9 @@ def update() -> int:
 def reset(id: Annotated[str, typer.Argument(help="such as kv_cache.append")]) -> int:
     """Put the stub back into your copy; your answer is kept beside it."""
     from course import paths
+    from course.chapters import file_stem
     from course.check import update as updates
-    from course.specs import exercise, file_stem
+    from course.specs import exercise
 
     item = exercise(id)
     name = f"{file_stem(item.stem)}.ipynb"

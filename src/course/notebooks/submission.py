@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import course
+from course.chapters import named_in
 from course.notebooks import slim
 from course.sources import MAX_SOURCE, Answer
 from course.specs import CHAPTERS, exercises
@@ -291,10 +292,8 @@ def exercises_of(notebook: dict, path: Path) -> list[Exercise]:
 
 def exercises_by_name(path: Path) -> list[Exercise] | None:
     """The exercises of the chapter that stands in the file's name, or None."""
-    for stem in CHAPTERS:
-        if stem in path.name:
-            return list(exercises(stem))
-    return None
+    found = named_in(path.name)
+    return list(exercises(found.stem)) if found is not None and found.stem in CHAPTERS else None
 
 
 def disarmed(source: Answer) -> Answer:

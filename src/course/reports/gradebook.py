@@ -7,11 +7,11 @@ import io
 import re
 from pathlib import Path
 
+from course.chapters import file_stem
 from course.classroom.names import plain
 from course.classroom.settings import Settings
 from course.grade.batch import Graded
 from course.reports.score import by_student, counted, not_graded, ordered, points_of, score
-from course.specs import file_stem
 
 CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
 MOODLE = ("Full name", "Identifier", "Email address", "ID number")

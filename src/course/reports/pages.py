@@ -7,12 +7,13 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
+from course.chapters import file_stem
 from course.classroom.names import plain
 from course.classroom.settings import Settings
 from course.grade.batch import Graded, Mark
 from course.reports.score import by_student, counted, not_graded, ordered, score, words
 from course.reports.similar import similar
-from course.specs import exercises, file_stem
+from course.specs import exercises
 
 
 @functools.cache

@@ -12,9 +12,10 @@ import pytest
 from course import paths
 from course.authoring import release as releasing
 from course.authoring.build import AuthoringError, solution_sources, stub_sources
+from course.chapters import file_stem
 from course.cli import main
 from course.judging import feedback, judge
-from course.specs import CHAPTERS, exercise, exercises, file_stem, recorded
+from course.specs import CHAPTERS, exercise, exercises, recorded
 
 SOLUTIONS, STUBS = solution_sources(), stub_sources()
 

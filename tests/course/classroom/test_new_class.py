@@ -14,13 +14,14 @@ import yaml
 
 from course import paths
 from course.authoring.build import solution_sources
+from course.chapters import file_stem
 from course.classroom import collect, settings
 from course.classroom.new_class import new_class
 from course.classroom.roster import Enrolled
 from course.cli import main
 from course.grade import variants
 from course.running import sandbox
-from course.specs import exercise, exercises, file_stem
+from course.specs import exercise, exercises
 from course.specs.exercise import substitute
 
 RMS = exercise("transformer_block.rms_norm")

@@ -11,6 +11,7 @@ import pytest
 
 from course import paths
 from course.authoring.build import solution_sources
+from course.chapters import file_stem
 from course.classroom import gradescope, identity, settings
 from course.classroom.names import folders, safe
 from course.classroom.roster import read_roster, roster_rows
@@ -19,7 +20,7 @@ from course.grade import batch
 from course.grade.batch import Graded, Mark
 from course.judging.judge import Verdict
 from course.reports import gradebook, score
-from course.specs import exercises, file_stem
+from course.specs import exercises
 
 SOURCES = solution_sources()
 RENE = "Ren\u00e9"
@@ -239,7 +240,7 @@ def test_marks_of_other_checkers_are_not_brought_back_and_those_left_are_named(q
     assert "other checkers than today's, or with other constants: ole." in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize("package", ["check", "specs", "given", "gradeworker", "kernelcheck"])
+@pytest.mark.parametrize("package", ["judging", "notebooks", "specs", "given", "gradeworker", "kernelcheck"])
 def test_a_change_in_whatever_judges_makes_marks_anew(package, monkeypatch, tmp_path):
     module = next(each for each in batch.JUDGES if each.__name__.split(".")[-1] == package)
     batch.judges_digest.cache_clear()
@@ -247,6 +248,19 @@ def test_a_change_in_whatever_judges_makes_marks_anew(package, monkeypatch, tmp_
     source = next(Path(module.__file__).parent.glob("[a-z]*.py"))
     original = Path.read_bytes
     monkeypatch.setattr(Path, "read_bytes", lambda path: original(path) + b"#" * (path == source))
+    batch.judges_digest.cache_clear()
+    try:
+        assert batch.judges_digest() != before
+    finally:
+        batch.judges_digest.cache_clear()
+
+
+def test_a_change_in_a_solution_makes_marks_anew(monkeypatch):
+    """Near-misses are edits of the solutions, so a verdict's mistake hangs on them."""
+    batch.judges_digest.cache_clear()
+    before = batch.judges_digest()
+    original = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: original(path) + b"#" * (path.name == "04_kv_cache.py"))
     batch.judges_digest.cache_clear()
     try:
         assert batch.judges_digest() != before
