@@ -24,6 +24,7 @@ OURS = ("course", "gradeworker", "kernelcheck", "llm_internals")
 CELL = re.compile(r"^(`{3,}|:{3,})\{code-cell\}[^\n]*\n(.*?)^\1\s*$", re.M | re.S)
 OPTIONS = re.compile(r"\A(?:---\n.*?^---\n|(?::[\w-]+:[^\n]*\n)+)", re.M | re.S)
 KERNEL = re.compile(r"^kernelspec:\n", re.M)
+DATA = {".json", ".csv", ".npz", ".txt"}
 RUNS_ANYTHING = {"subprocess", "importlib", "runpy", "multiprocessing"}
 
 
@@ -114,7 +115,7 @@ def _imports(path: Path, name: str) -> list[str]:
 
 def _data(path: Path) -> list[Path]:
     """What lies beside a module and is no module: figures' scripts, recorded runs."""
-    return [file for file in path.parent.glob("*") if file.is_file() and file.suffix in {".json", ".csv", ".npz", ".txt"}]
+    return [file for file in path.parent.glob("*") if file.is_file() and file.suffix in DATA]
 
 
 def _outdated(app, env, added, changed, removed) -> list[str]:

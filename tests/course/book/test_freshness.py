@@ -79,7 +79,8 @@ def test_a_change_in_the_module_runs_page_04_again(tmp_path, monkeypatch):
     pages = [str(paths.root() / "book" / f"{name}.md") for name in ("04_kv_cache", "glossary")]
 
     def digests() -> list[str]:
-        done = subprocess.run([sys.executable, "-c", code, str(copy), *pages], capture_output=True, text=True, check=True)
+        command = [sys.executable, "-c", code, str(copy), *pages]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
         return done.stdout.split()
 
     before = digests()
@@ -110,8 +111,8 @@ def test_sphinx_executes_a_page_again_only_when_its_imports_changed(tmp_path):
 
     def build() -> str:
         environment = {"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
-        subprocess.run([sys.executable, "-m", "sphinx", "-q", "-b", "html", str(book), str(tmp_path / "out")], check=True,
-                       env=environment, capture_output=True, text=True)
+        command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", str(book), str(tmp_path / "out")]
+        subprocess.run(command, check=True, env=environment, capture_output=True, text=True)
         return (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
 
     assert "value 1" in build()

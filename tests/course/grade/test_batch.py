@@ -17,6 +17,7 @@ import pytest
 from course import paths, sources
 from course.authoring.build import solution_sources
 from course.classroom import identity, settings, shards
+from course.classroom.names import safe
 from course.classroom.roster import read_roster, roster_rows
 from course.cli import main
 from course.grade import batch

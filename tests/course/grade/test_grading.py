@@ -39,8 +39,10 @@ def hurt(line):
 
 def test_grading_imports_nothing_that_it_can_do_without():
     """Each of these costs more than grading ten answers."""
-    code = ("import sys; from course.grade import graft; from course.reports import class_run; from course.specs import exercises as e; e();"
-            "print(sorted({'IPython', 'nbformat', 'jsonschema', 'triton', 'sympy', 'regex', 'jinja2'} & set(sys.modules)))")
+    code = ("import sys; from course.grade import graft; from course.reports import class_run; "
+            "from course.specs import exercises as e; e();"
+            "print(sorted({'IPython', 'nbformat', 'jsonschema', 'triton', 'sympy', 'regex', 'jinja2'}"
+            " & set(sys.modules)))")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
