@@ -20,6 +20,7 @@ import course.given
 import course.specs
 import gradeworker
 import kernelcheck
+from course import paths
 from course.check import feedback
 from course.check.cells import is_stub
 from course.check.judge import Verdict
@@ -149,12 +150,14 @@ JUDGES = (course.check, course.given, course.specs, gradeworker, kernelcheck)
 
 @functools.cache
 def judges_digest() -> str:
-    """Digest of all code that a verdict depends on: specs, comparison, gate, given parts, worker, kernelcheck.
+    """Digest of all code that a verdict depends on: specs and the solutions that near-misses are edits of, comparison,
+    gate, given parts, worker, kernelcheck.
 
     All of it, not only the exercise's own spec: a mended comparison or a mended worker must not leave old marks alive.
     """
     files = [file for package in JUDGES for file in sorted(Path(package.__file__).parent.rglob("*.py"))]
     files += [Path(module.__file__) for module in (grading, secrets, submissions, variants)]
+    files += sorted(paths.solutions().glob("*.py"))
     whole = hashlib.sha256()
     for file in files:
         whole.update(hashlib.sha256(file.read_bytes()).digest())

@@ -1,16 +1,15 @@
-"""The exercises of all chapters. A spec module lists its exercises, in order, in ``EXERCISES``.
+"""The exercises of all chapters. A chapter's package lists its exercises, in order, in ``EXERCISES``.
 
-A student edition has recorded chapters in the place of spec modules (see :mod:`course.specs.recorded`).
+A student edition has recorded chapters in the place of these packages (see :mod:`course.specs.recorded`).
 """
 
 from __future__ import annotations
 
 import functools
 import importlib.util
-from importlib import resources
 
 from course.specs import recorded
-from course.specs.exercise import Case, Draw, Exercise, Tolerance
+from course.specs.exercise import Case, Draw, Exercise, Tolerance, given_source
 
 __all__ = ["CHAPTERS", "Case", "Draw", "Exercise", "Tolerance", "exercise", "exercises", "given_source"]
 
@@ -40,7 +39,7 @@ def file_stem(stem: str) -> str:
     return f"{ALL_CHAPTERS[stem]}_{stem}".lstrip("_")
 
 
-# Those that have exercises: a module of the same stem in this package, or its recording.
+# Those that have exercises: a package of the same stem in this one, or its recording.
 CHAPTERS = {
     stem: number
     for stem, number in ALL_CHAPTERS.items()
@@ -74,8 +73,3 @@ def exercise(id: str) -> Exercise:
         raise ValueError(f"there is no exercise {id!r}; did you mean {', '.join(close)}?")
     return known[id]
 
-
-@functools.cache
-def given_source(name: str) -> str:
-    """Source text of the given module ``course.given.<name>``."""
-    return resources.files("course.given").joinpath(f"{name}.py").read_text(encoding="utf-8")
