@@ -27,16 +27,13 @@ NEVER = {  # beyond the order: who must not know whom, however far up they stand
 
 
 def names_in(path: Path):
-    """Every module that a file names in an import, at any depth of its code, as dotted text."""
-    package = path.relative_to(SRC).with_suffix("").parts
+    """Every name that a file imports, at any depth of its code, as dotted text."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = ".".join(package[: -node.level]) if node.level else ""
-            module = ".".join(filter(None, [base, node.module]))
-            yield module
-            yield from (f"{module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def module_of(path: Path) -> str:
@@ -47,17 +44,19 @@ MODULES = {module_of(path): path for package in sorted(OURS) for path in sorted(
 
 
 def imports(module: str) -> set[str]:
-    """Modules of ours that a module imports; of ``from a import b`` the module b where there is one, else a."""
+    """Modules of ours that a module imports: of ``from a import b`` the module a.b where there is one, else a."""
     found = set()
-    for name in names_in(MODULES[module]):
-        if name in MODULES:
-            found.add(name)
-    # `from package import module` names both; the package itself counts only where something of its own is wanted
-    for name in list(found):
-        wanted = [other for other in names_in(MODULES[module]) if other.startswith(f"{name}.")]
-        if wanted and all(other in MODULES for other in wanted):
-            found.discard(name)
-    return found - {module}
+    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    here = module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = ".".join(here.split(".")[: len(here.split(".")) - node.level + 1]) if node.level else ""
+            base = ".".join(filter(None, [above, node.module]))
+            inner = [f"{base}.{alias.name}" for alias in node.names]
+            found.update(name if name in MODULES else base for name in inner)
+    return (found & set(MODULES)) - {module}
 
 
 GRAPH = {module: imports(module) for module in MODULES}

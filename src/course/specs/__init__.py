@@ -1,17 +1,16 @@
-"""The exercises of all chapters. A spec module lists its exercises, in order, in ``EXERCISES``.
+"""The exercises of all chapters. A chapter's package lists its exercises, in order, in ``EXERCISES``.
 
-A student edition has recorded chapters in the place of spec modules (see :mod:`course.specs.recorded`).
+A student edition has recorded chapters in the place of these packages (see :mod:`course.specs.recorded`).
 """
 
 from __future__ import annotations
 
 import functools
 import importlib.util
-from importlib import resources
 
 from course import chapters
 from course.specs import recorded
-from course.specs.exercise import Case, Draw, Exercise, Tolerance
+from course.specs.exercise import Case, Draw, Exercise, Tolerance, given_source
 
 __all__ = ["CHAPTERS", "Case", "Draw", "Exercise", "Tolerance", "exercise", "exercises", "given_source"]
 
@@ -48,8 +47,3 @@ def exercise(id: str) -> Exercise:
         raise ValueError(f"there is no exercise {id!r}; did you mean {', '.join(close)}?")
     return known[id]
 
-
-@functools.cache
-def given_source(name: str) -> str:
-    """Source text of the given module ``course.given.<name>``."""
-    return resources.files("course.given").joinpath(f"{name}.py").read_text(encoding="utf-8")
