@@ -14,12 +14,13 @@ from typing import Any
 import torch
 import torch.utils.deterministic
 
-from gradeworker import wire
+from gradeworker import namespace, wire
+from gradeworker.recorder import ANSWER_FILE, MOST_NAMES, Calls, recording
 
-ANSWER_FILE = "<answer>"
 LOADING = -1
 OUTPUT_KEPT = 4096
 MESSAGE_KEPT = 1000
+NAME_KEPT = 100
 MEASURES = ("loaded", "stored", "traffic", "compulsory", "flops")
 
 
@@ -35,9 +36,11 @@ class Job:
     driver: str = ""  # source of `drive(answer, *args, **kwargs)`; empty: the answer itself is called
     cases: list[tuple[tuple, dict]] = field(default_factory=list)
     kernel: bool = False  # the answer is a Triton kernel: every call is made under kernelcheck
+    free: bool = False  # all of Python's names, nothing recorded: for what tries the sandbox
 
     def to_bytes(self) -> bytes:
-        parts = [self.id, self.entry, self.source, self.prelude, self.modules, self.driver, self.cases, self.kernel]
+        parts = [self.id, self.entry, self.source, self.prelude, self.modules, self.driver, self.cases, self.kernel,
+                 self.free]
         return wire.encode(parts)
 
     @classmethod
@@ -55,15 +58,17 @@ class Outcome:
     error: dict | None = None  # type, message, line (in the answer, from 1; 0: elsewhere), name
     printed: str = ""
     measured: dict[str, int] | None = None  # of a kernel: bytes loaded, stored, traffic, compulsory; flops
+    called: dict[str, int] = field(default_factory=dict)  # functions and operators of torch, with a line of the answer
 
     def to_bytes(self) -> bytes:
-        return wire.encode([self.index, self.value, self.inputs_after, self.error, self.printed, self.measured])
+        return wire.encode([self.index, self.value, self.inputs_after, self.error, self.printed, self.measured,
+                            self.called])
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Outcome:
         """Parse bytes of a worker. Raises :class:`wire.WireError` unless they are an outcome."""
         parts = wire.decode(data)
-        if not (isinstance(parts, list) and len(parts) == 6 and type(parts[0]) is int):
+        if not (isinstance(parts, list) and len(parts) == 7 and type(parts[0]) is int):
             raise wire.WireError("not an outcome")
         error = parts[3]
         if error is not None:
@@ -81,6 +86,10 @@ class Outcome:
         if measured is not None and not (isinstance(measured, dict) and set(measured) == set(MEASURES)
                                          and all(type(value) is int for value in measured.values())):
             raise wire.WireError("not an outcome")
+        if not (isinstance(parts[6], dict) and len(parts[6]) <= MOST_NAMES and all(
+                type(name) is str and type(line) is int for name, line in parts[6].items())):
+            raise wire.WireError("not an outcome")
+        parts[6] = {wire.plain_text(name, NAME_KEPT): line for name, line in parts[6].items()}
         return cls(*parts)
 
 
@@ -88,27 +97,32 @@ def run(job: Job) -> Iterator[Outcome]:
     """Outcomes of all cases, in order.
 
     Values are turned into data only after the last case has run, so that an answer which hands out one and the
-    same buffer twice is seen to do so. Memory that torch hands out uninitialised is filled with NaN.
+    same buffer twice is seen to do so. Memory that torch hands out uninitialised is filled with NaN. What the answer
+    has torch do is recorded while it is loaded and in the first half of the calls: the second half are the same calls
+    again, in which nothing new can be right.
     """
     if job.kernel:  # before the prelude imports Triton, or its interpreter is not the repaired one
         import kernelcheck
 
         kernelcheck.install()
     with given_modules(job.modules), poisoned_allocations():
-        printed = io.StringIO()
+        printed, calls = io.StringIO(), Calls()
+        watched = not (job.kernel or job.free)
         try:
-            with contextlib.redirect_stdout(printed):
+            with contextlib.redirect_stdout(printed), recording(calls) if watched else contextlib.nullcontext():
                 call = load(job)
         except BaseException as error:
             _reraise_interrupt(error)
-            yield Outcome(LOADING, error=describe(error), printed=printed.getvalue()[:OUTPUT_KEPT])
+            yield Outcome(LOADING, error=describe(error), printed=printed.getvalue()[:OUTPUT_KEPT], called=dict(calls))
             return
         held: list[tuple] = []
         for index, case in enumerate(job.cases):
             args, kwargs = build(wire.clone(case, allow_build=True))
             value, failure, measured, printed = None, None, None, io.StringIO()
+            again = index >= (len(job.cases) + 1) // 2
             try:
-                with contextlib.redirect_stdout(printed):
+                with contextlib.redirect_stdout(printed), (
+                        recording(calls) if watched and not again else contextlib.nullcontext()):
                     if job.kernel:
                         value, measured = _checked(call, args, kwargs, index)
                     else:
@@ -119,29 +133,35 @@ def run(job: Job) -> Iterator[Outcome]:
                 _reraise_interrupt(error)
                 failure = describe(error)
             after = wire.clone((_plain(args), _plain(kwargs)))
-            held.append((index, value, after, failure, printed.getvalue()[:OUTPUT_KEPT], measured))
+            held.append((index, value, after, failure, printed.getvalue()[:OUTPUT_KEPT], measured, dict(calls)))
+            calls.told()
         for parts in held:
             yield _outcome(*parts)
 
 
 def load(job: Job) -> Any:
-    """Run prelude and answer in a fresh namespace; return what the cases call.
+    """Run prelude and answer in a fresh module; return what the cases call.
 
-    Raises NameError when the answer does not define ``job.entry``.
+    A kernel's cell holds nothing but kernels, which the gate has seen to, and so has all of Python's names. Raises
+    NameError when the answer does not define ``job.entry``.
     """
-    namespace: dict[str, Any] = {"__name__": "__answer__"}
-    exec(compile(job.prelude, "<given>", "exec"), namespace)
+    if job.kernel or job.free:
+        module = sys.modules[namespace.NAME] = types.ModuleType(namespace.NAME)
+    else:
+        module = namespace.make(job.modules)
+    space = vars(module)
+    exec(compile(job.prelude, "<given>", "exec", dont_inherit=True), space)
     linecache.cache[ANSWER_FILE] = (len(job.source), None, job.source.splitlines(True), ANSWER_FILE)
-    given = namespace.get(job.entry)
-    exec(compile(job.source, ANSWER_FILE, "exec"), namespace)
-    if job.entry not in namespace or namespace[job.entry] is given:
+    given = space.get(job.entry)
+    exec(compile(job.source, ANSWER_FILE, "exec", dont_inherit=True), space)
+    if job.entry not in space or space[job.entry] is given:
         raise NameError(f"the cell does not define {job.entry}", name=job.entry)
-    answer = namespace[job.entry]
+    answer = space[job.entry]
     if not job.driver:
         return answer
     driver: dict[str, Any] = {"__name__": "__driver__"}
-    exec(compile(job.prelude, "<given>", "exec"), driver)
-    exec(compile(job.driver, "<driver>", "exec"), driver)
+    exec(compile(job.prelude, "<given>", "exec", dont_inherit=True), driver)
+    exec(compile(job.driver, "<driver>", "exec", dont_inherit=True), driver)
     drive = driver["drive"]
     return lambda *args, **kwargs: drive(answer, *args, **kwargs)
 
@@ -179,8 +199,8 @@ def _checked(call: Any, args: tuple, kwargs: dict, seed: int) -> tuple[Any, dict
     return value, {name: int(getattr(trace, name)) for name in MEASURES}
 
 
-def _outcome(index: int, value: Any, after: Any, failure: dict | None, printed: str, measured: dict | None) -> Outcome:
-    return Outcome(index, wire.clone(value) if failure is None else None, after, failure, printed, measured)
+def _outcome(index: int, value: Any, after: Any, failure: dict | None, *rest: Any) -> Outcome:
+    return Outcome(index, wire.clone(value) if failure is None else None, after, failure, *rest)
 
 
 def _reraise_interrupt(error: BaseException) -> None:
@@ -236,7 +256,7 @@ def given_modules(modules: dict[str, str]) -> Iterator[None]:
             if name in modules:
                 module = types.ModuleType(name)
                 sys.modules[name] = module
-                exec(compile(modules[name], f"<{name}>", "exec"), module.__dict__)
+                exec(compile(modules[name], f"<{name}>", "exec", dont_inherit=True), module.__dict__)
             elif before[name] is None:
                 package = types.ModuleType(name)
                 package.__path__ = []

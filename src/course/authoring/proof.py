@@ -85,7 +85,7 @@ def _seeded(item: Exercise, count: int):
 
 def _prove_right(row: Row, what: str, source: str, draws: list[tuple[str, Memory]]) -> bool:
     item = row.exercise
-    findings = gate.inspect(source, item.denied, item.given, kernel=item.track == "kernel")
+    findings = gate.inspect(source, item.given, item.track == "kernel", item.denied)
     if findings:
         row.faults.append(f"{what} is stopped by the gate: line {findings[0].line}, {findings[0].message}")
         return False

@@ -44,7 +44,7 @@ def grade_answer(worker: Worker, exercise: Exercise, source: str | None, secret:
     source = Answer.of(source)
     if source.is_stub:
         return Verdict("missing", exercise)
-    findings = gate.inspect(source, exercise.denied, exercise.given, kernel=exercise.track == "kernel")
+    findings = gate.inspect(source, exercise.given, exercise.track == "kernel", exercise.denied)
     if findings:
         kind = "error" if findings[0].kind == "syntax" else "policy"
         return Verdict(kind, exercise, findings=tuple(findings))

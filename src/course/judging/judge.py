@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from course.judging import compare, gate
+from course.judging import compare, gate, operations
 from course.judging.compare import Difference, Expected
 from course.sources import Answer
 from course.specs import exercise as exercise_named
@@ -97,8 +97,11 @@ def judge(exercise: Exercise, cases: list[Case], outcomes: Iterable[Outcome], di
     ``memory`` may be shared by verdicts on the same cases.
     """
     memory = memory or Memory(exercise, cases)
+    outcomes, total = list(outcomes), len(cases)
     got = {outcome.index: outcome for outcome in outcomes}
-    total = len(cases)
+    borrowed = operations.findings(exercise, outcomes)
+    if borrowed:
+        return Verdict("policy", exercise, findings=tuple(borrowed), cases_total=total)
     if LOADING in got:
         return Verdict("error", exercise, error=got[LOADING].error, printed=got[LOADING].printed, cases_total=total)
     first: Verdict | None = None
@@ -228,7 +231,7 @@ def practice(exercise: Exercise, source: str, runner: Callable = run, diagnose: 
     if source.is_stub:
         error = {"type": "NotImplementedError", "message": "", "line": 0, "name": ""}
         return Verdict("error", exercise, error=error)
-    findings = gate.inspect(source, exercise.denied, exercise.given, kernel=exercise.track == "kernel")
+    findings = gate.inspect(source, exercise.given, exercise.track == "kernel", exercise.denied)
     if findings:
         kind = "error" if findings[0].kind == "syntax" else "policy"
         read = _line(source, {"line": findings[0].line}) if kind == "error" else ""

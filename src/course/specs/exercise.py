@@ -149,6 +149,7 @@ class Exercise:
     tolerance: Tolerance = Tolerance()
     mutates: frozenset[str] = frozenset()  # names of arguments that the answer may change
     denied: tuple[str, ...] = ()  # names it must do without: "softmax", "rms_norm", "scaled_dot_product_attention"
+    allowed: tuple[str, ...] = ()  # operations of torch beyond those that every answer may use (judging.operations)
     prelude: str = PRELUDE  # what the answer finds imported: the notebook's first given cell
     given: tuple[str, ...] = ()  # modules below course.given whose source travels with the job
     drive: Callable | None = None  # drive(answer, *args): how a class or a generator is put through a case

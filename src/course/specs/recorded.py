@@ -22,8 +22,8 @@ MAGIC = b"course exercises, recorded, 1\n"
 ENDING = ".recorded"
 FOLDER = Path(__file__).parent
 # Fields of an exercise that are data and are recorded as they are.
-PLAIN = ("id", "title", "signature", "section", "points", "core", "track", "difficulty", "minutes", "denied", "prelude",
-         "given", "argument_names", "seconds", "hints", "in_model")
+PLAIN = ("id", "title", "signature", "section", "points", "core", "track", "difficulty", "minutes", "denied", "allowed",
+         "prelude", "given", "argument_names", "seconds", "hints", "in_model")
 
 
 @dataclass

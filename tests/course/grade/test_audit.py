@@ -66,4 +66,4 @@ def test_what_cannot_be_read_is_no_ones_concern_here(source):
 def test_odd_is_not_forbidden():
     """What the gate stops needs no flag; these pass it."""
     for body in ("    t = 'x' * 3\n    return q", f"    t = {list(range(60))}\n    return q"):
-        assert gate.inspect(HEAD + body, ITEM.denied) == []
+        assert gate.inspect(HEAD + body) == []

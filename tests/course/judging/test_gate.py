@@ -1,62 +1,28 @@
-import importlib
+"""What is told from an answer's text alone. What it may reach by name: tests/gradeworker/test_namespace.py."""
+
 import subprocess
 import sys
-import types
 
 import pytest
 
+from course.authoring.build import solution_sources
 from course.judging import gate
-
-DENIED = ("softmax", "rms_norm", "scaled_dot_product_attention")
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "import torch\ndef f(x):\n    return torch.softmax(x, -1)",
-        "def f(x):\n    return x.softmax(-1)",
-        "def f(x):\n    return F.softmax(x, -1)",
-        "from torch.nn.functional import softmax as s\ndef f(x):\n    return s(x, -1)",
-        "def f(x):\n    return getattr(torch, 'softmax')(x, -1)",
-        "def f(x):\n    return getattr(torch, 'soft' + 'max')(x, -1)",
-        "def f(x):\n    return torch.ops.aten._softmax(x, -1, False)",
-        "def f(x):\n    return torch._softmax(x, -1, False)",
-        "import torch.nn.functional as G\nf = G.scaled_dot_product_attention",
-        "from torch.nn.functional import *\ndef f(x):\n    return softmax(x, -1)",
-        "f = torch.nn.Softmax(-1)",
-        "def f(x):\n    return list(map(getattr, [torch], ['softmax']))[0](x, -1)",
-    ],
-)
-def test_denied_calls_are_seen(source):
-    assert gate.inspect(source, DENIED)
+from course.specs import exercise, exercises
 
 
 @pytest.mark.parametrize(
     "source",
     [
-        "import os",
-        "import subprocess as s",
-        "from course.specs import exercise",
-        "from llm_internals import ops",
-        "import torch.utils.cpp_extension",
-        "from torch import load",
-        "x = torch.load('f')",
-        "x = open('f')",
-        "eval('1')",
-        "().__class__.__bases__",
-        "x.__globals__",
-        "__builtins__",
-        "get_ipython()",
-        "from . import x",
-        "setattr(x, name, 1)",
-        "import operator",
-        "g = getattr",
-        "torch.utils._os",
-        "collections.abc.sys.modules",
-        "np.ctypeslib.ctypes",
-        "import numpy.ctypeslib as c",
-        "from torch.testing._internal.common_utils import os",
-        "x.data_ptr()",
+        "import os", "import subprocess as s", "from course.specs import exercise", "from llm_internals import ops",
+        "import torch.utils.cpp_extension", "from torch.utils import cpp_extension", "from . import x",
+        "import numpy.f2py.__main__", "import torch.utils.model_dump.__main__", "import numpy.ctypeslib as c",
+        "from torch.testing._internal.common_utils import os", "import course.given.kv_cache", "import triton.compiler",
+        "from triton import testing as t\nt._x", "from torch.nn.functional import *", "x = open('f')", "eval('1')",
+        "().__class__.__bases__", "x.__globals__", "__builtins__", "get_ipython()", "g.gi_frame", "e.tb_frame.f_globals",
+        "x.data_ptr()", "x.untyped_storage()", "np.ones(1).ctypes", "torch.allclose = lambda *a: True",
+        "torch.Tensor.add = None", "torch._C", "torch.overrides.x.__enter__", "match x:\n    case C(gi_frame=f):\n        pass",
+        "class T(torch.Tensor):\n    pass", "class C(metaclass=M):\n    pass", "type('T', (torch.Tensor,), {})",
+        "def __getattr__(name):\n    pass",
     ],
 )
 def test_what_no_answer_needs_is_refused(source):
@@ -68,23 +34,29 @@ def test_what_no_answer_needs_is_refused(source):
     "source",
     [
         "import math\nimport torch\n\ndef f(x):\n    return torch.exp(x - x.amax(-1, keepdim=True))",
-        "from collections import Counter\nclass C:\n    def __init__(self):\n        self.n = 0\n"
-        "    def __len__(self):\n        return self.n",
-        "def my_softmax(x):\n    return x",
+        "from collections import Counter\nclass C:\n    def __init__(self):\n        self._n = 0\n"
+        "    def __len__(self):\n        return self._n",
         "def softmax(x):\n    return x\ndef f(x):\n    return softmax(x)",
-        "def f(x, softmax):\n    return softmax(x)",
         "def f(x):\n    return getattr(x, 'shape')",
         "from course.given.kv_cache import TinyLlama",
+        "from course.given import kv_cache",
+        "import io, operator, struct, time, logging, fractions, contextlib",
+        "import functools\ndef d(f):\n    @functools.wraps(f)\n    def g(*a):\n        return f(*a)\n    return g",
+        "from torch.nn import functional as G\nG.pad",
+        "P = collections.namedtuple('P', 'a b')\nP(1, 2)._replace(a=2)",
         "def f(x):\n    x[...] = 0\n    return x.view(-1)[:, None]",
-        "def f(s):\n    'softmax in a docstring is no call'\n    return s.encode()",
+        "types = [1]\ntypes.append(2)",
+        "x = type(3)",
     ],
 )
 def test_honest_answers_pass(source):
-    assert gate.inspect(source, DENIED, ("kv_cache",)) == []
+    assert gate.inspect(source, ("kv_cache",)) == []
 
 
-def test_findings_name_their_line():
-    assert gate.inspect("x = 1\n\nimport os\n")[0].line == 3
+def test_findings_name_their_line_and_come_once():
+    (only,) = gate.inspect("x = 1\n\nimport os\n")
+    assert only.line == 3
+    assert len(gate.inspect("x.__a__.__a__ + y.__a__")) == 1
 
 
 @pytest.mark.parametrize("source", ["def f(:\n  pass", "(" * 500, "x = '\0'", "%%bash\nls", "!ls"])
@@ -92,52 +64,18 @@ def test_what_is_not_python_is_said_to_be_so(source):
     assert gate.inspect(source)[0].kind == "syntax"
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-@pytest.mark.parametrize("package", sorted(gate.ALLOWED_IMPORTS - {"__future__", "triton"}))
-def test_no_other_module_is_reached_through_an_allowed_one(package):
-    """Two steps deep: enum.bltns is builtins, dataclasses.types makes code run, torch.optim leads on to a dozen."""
-    for path, module in modules_below(package, 2):
-        allowed = module.__name__ in gate.ALLOWED_MODULES | gate.ALLOWED_IMPORTS
-        assert bool(gate.inspect(f"import {package}\n{path}.f()")) or allowed, path
+@pytest.mark.parametrize("kernel", [False, True])
+@pytest.mark.parametrize("depth", [100, 1_000, 5_000, 90_000])
+@pytest.mark.parametrize("around", ["x = {}1", "@({}1)\ndef f(): pass", "def f(x={}1): pass", "raise E({}1)", "f'{{{}1}}'"])
+def test_no_depth_ends_the_reader(around, depth, kernel):
+    assert isinstance(gate.inspect(around.format("-" * depth), kernel=kernel), list)
 
 
-def modules_below(path, steps):
-    found = []
-    for name, thing in sorted(vars(_module(path)).items()):
-        if isinstance(thing, types.ModuleType) and not name.startswith("_"):
-            found.append((f"{path}.{name}", thing))
-    return found if steps == 1 else found + [
-        (f"{way}.{name}", inner) for way, thing in found for name, inner in sorted(vars(thing).items())
-        if isinstance(inner, types.ModuleType) and not name.startswith("_")
-    ]
-
-
-def _module(name):
-    return importlib.import_module(name)
-
-
-@pytest.mark.parametrize(
-    "line",
-    ["codecs.open('x')", "from enum import bltns", "from torch import optim", "import numpy.lib.format",
-     "import torch.optim as o\no.lr_scheduler", "from dataclasses import types as t\nt.FunctionType",
-     "from torch.nn import utils", "numpy.ones(1).dump('x')", "import triton\ntriton.runtime.driver",
-     "F = F\nF.torch.optim", "from triton import testing", "import triton.language as tl\ntl.core",
-     "import triton.compiler"],
-)
-def test_files_and_other_modules_stay_out_of_reach(line):
-    assert gate.inspect(f"import codecs, numpy\n{line}")
-
-
-@pytest.mark.parametrize(
-    "line",
-    ["codecs.getincrementaldecoder('utf-8')", "list(map({}.__getitem__, []))", "from collections.abc import Iterable",
-     "from torch.nn import functional as G\nG.pad", "import torch.nn.functional as G\nG.pad", "numpy.linalg.norm",
-     "import triton\nimport triton.language as tl\ntriton.cdiv(3, 2)\ntl.load",
-     "from triton import language as tl\ntl.sum",
-     "types = [1]\ntypes.append(2)", "random = torch.Generator()\nrandom.seed()"],
-)
-def test_what_honest_answers_write_passes(line):
-    assert gate.inspect(f"import codecs, numpy, torch\n{line}") == []
+@pytest.mark.parametrize("module", ["numpy.f2py", "torch.utils.model_dump", "this", "antigravity", "idlelib.idle"])
+def test_nothing_that_an_answer_names_is_imported(module):
+    code = (f"import sys; from course.judging import gate; before = set(sys.modules); gate.inspect('import {module}\\n"
+            f"from {module} import x\\n{module}.y'); sys.exit(len(set(sys.modules) - before))")
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_reading_a_kernel_does_not_import_triton():
@@ -148,8 +86,45 @@ def test_reading_a_kernel_does_not_import_triton():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def kernel(body, head="X, n"):
+    return f"@triton.jit\ndef f({head}):\n    {body}\n"
+
+
 def test_who_prints_in_a_kernel_is_told_how_to_see_a_value():
-    kernel = "@triton.jit\ndef f(X):\n    print(X)\n"
-    assert [item.message for item in gate.inspect(kernel, kernel=True)] == [
+    assert [item.message for item in gate.inspect(kernel("print(X)"), kernel=True)] == [
         "print is not known inside a kernel: tl.device_print('x', x) shows x"
     ]
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (kernel("y = tl.softmax(X)"), "softmax does the work"),
+        (kernel("y = X.handle"), "handle has no place in a kernel"),
+        (kernel("y = [i for i in range(3)]"), "comprehensions"),
+        (kernel("tl = X"), "keeps its meaning"),
+        (kernel("pass", "X, n=print(1)"), "defaults and annotations"),
+        ("x = 1", "kernels only"),
+        (kernel("pass") + "f[(1,)](x, 3)", "goes into another cell"),
+        ("def f(X):\n    pass", "put @triton.jit above it"),
+        ("@triton.jit\n@other\ndef f(X):\n    pass", "put @triton.jit above it"),
+        ("import os", "nothing else"),
+    ],
+)
+def test_a_kernels_cell_holds_kernels_only(source, said):
+    assert any(said in item.message for item in gate.inspect(source, kernel=True, denied=("softmax",)))
+
+
+@pytest.mark.parametrize("head", ["X, BLOCK: tl.constexpr", "X, BLOCK: 'tl.constexpr'", "X, BLOCK: tl.constexpr = 16"])
+def test_annotations_of_a_kernel_may_be_texts(head):
+    assert gate.inspect(kernel("tl.store(X, 1.0)", head), kernel=True) == []
+
+
+@pytest.mark.parametrize("item", exercises(), ids=lambda item: item.id)
+def test_solutions_and_alternates_pass(item):
+    for source in [solution_sources()[item.id], *(other.source for other in item.alternates)]:
+        assert gate.inspect(source, item.given, item.track == "kernel", item.denied) == []
+
+
+def test_the_list_of_exercises_is_not_empty():
+    assert exercise("kv_cache.KVCache") in exercises()
