@@ -121,10 +121,6 @@ class Reader:
         if any(getattr(base, "attr", getattr(base, "id", "")).endswith(OWN_TENSORS) for base in node.bases):
             yield Finding(node.lineno, "an answer does not make a tensor of its own kind", "policy")
 
-    def look_at_Call(self, node: ast.Call) -> Iterator[Finding]:
-        if isinstance(node.func, ast.Name) and node.func.id == "type" and len(node.args) > 1:
-            yield Finding(node.lineno, "a class of an answer is written as one", "policy")
-
 
 def _nothing(node: ast.AST) -> Iterator[Finding]:
     return iter(())
@@ -191,12 +187,18 @@ class KernelReader:
         elif node.attr in NOT_ON_A_TENSOR or node.attr.startswith("_") or not isinstance(node.ctx, ast.Load):
             yield Finding(node.lineno, f"{node.attr} has no place in a kernel", "policy")
 
+    def look_at_Import(self, node: ast.Import | ast.ImportFrom) -> Iterator[Finding]:
+        name = getattr(node, "module", None) or node.names[0].name
+        yield Finding(node.lineno, f"a kernel may not import {name}: {NO_PART}", "policy")
+
+    look_at_ImportFrom = look_at_Import
+
     def _no_part(self, node: ast.AST) -> Iterator[Finding]:
         yield Finding(getattr(node, "lineno", 0), NO_PART, "policy")
 
     look_at_FunctionDef = look_at_AsyncFunctionDef = look_at_Lambda = look_at_ClassDef = _no_part
     look_at_Try = look_at_TryStar = look_at_With = look_at_AsyncWith = look_at_Match = _no_part
-    look_at_Global = look_at_Nonlocal = look_at_Import = look_at_ImportFrom = _no_part
+    look_at_Global = look_at_Nonlocal = _no_part
     look_at_ListComp = look_at_SetComp = look_at_DictComp = look_at_GeneratorExp = _no_part
     look_at_Yield = look_at_YieldFrom = look_at_Await = _no_part
 

@@ -21,7 +21,7 @@ from course.specs import exercise, exercises
         "().__class__.__bases__", "x.__globals__", "__builtins__", "get_ipython()", "g.gi_frame", "e.tb_frame.f_globals",
         "x.data_ptr()", "x.untyped_storage()", "np.ones(1).ctypes", "torch.allclose = lambda *a: True",
         "torch.Tensor.add = None", "torch._C", "torch.overrides.x.__enter__", "match x:\n    case C(gi_frame=f):\n        pass",
-        "class T(torch.Tensor):\n    pass", "class C(metaclass=M):\n    pass", "type('T', (torch.Tensor,), {})",
+        "class T(torch.Tensor):\n    pass", "class C(metaclass=M):\n    pass",
         "def __getattr__(name):\n    pass",
     ],
 )
