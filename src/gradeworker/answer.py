@@ -65,9 +65,12 @@ class Outcome:
                             self.called])
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Outcome:
-        """Parse bytes of a worker. Raises :class:`wire.WireError` unless they are an outcome."""
-        parts = wire.decode(data)
+    def from_bytes(cls, data: bytes, budget: wire.Budget | None = None) -> Outcome:
+        """Parse bytes of a worker. Raises :class:`wire.WireError` unless they are an outcome.
+
+        ``budget``: what all outcomes of one answer may take together.
+        """
+        parts = wire.decode(data, budget=budget)
         if not (isinstance(parts, list) and len(parts) == 7 and type(parts[0]) is int):
             raise wire.WireError("not an outcome")
         error = parts[3]

@@ -23,7 +23,8 @@ import torch
 _LENGTH = struct.Struct("<Q")
 MAX_DEPTH = 32
 MAX_TREE = 8 << 20  # bytes of JSON: what a worker sends is parsed by a process that must live on
-MAX_SPREAD = 256 << 20  # bytes that strided tensors of one value may take when they are laid out again
+MAX_SPREAD = 256 << 20  # bytes that strided tensors may take when they are laid out again
+MAX_BITS = 12_000  # of an integer: Python refuses to write those of more than 4,300 digits as text
 
 
 class WireError(ValueError):
@@ -55,6 +56,21 @@ class Build:
     kwargs: dict = field(default_factory=dict)
 
 
+@dataclass
+class Budget:
+    """What all values of one answer may take together, on the side that lays them out again."""
+
+    spread: int = MAX_SPREAD
+    tree: int = 2 * MAX_TREE
+
+    def spend(self, spread: int = 0, tree: int = 0) -> None:
+        """Raises :class:`WireError` when there is not so much left."""
+        self.spread -= spread
+        self.tree -= tree
+        if self.spread < 0 or self.tree < 0:
+            raise WireError("too large")
+
+
 def encode(value: Any) -> bytes:
     """Bytes of ``value``. Never fails on an odd value: what has no encoding becomes :class:`Opaque`."""
     sent = _Sent()
@@ -63,14 +79,21 @@ def encode(value: Any) -> bytes:
     return _LENGTH.pack(len(head)) + head + sent.payload()
 
 
-def decode(data: bytes, allow_build: bool = False) -> Any:
-    """The value of ``data``. Raises :class:`WireError` for anything that :func:`encode` does not write."""
+def decode(data: bytes, allow_build: bool = False, budget: Budget | None = None) -> Any:
+    """The value of ``data``. Raises :class:`WireError` for anything that :func:`encode` does not write.
+
+    ``budget``: shared by values that count together; without one this value has its own.
+    """
+    budget = budget or Budget()
     try:
         (length,) = _LENGTH.unpack_from(data)
         head, payload = data[8 : 8 + length], data[8 + length :]
         if len(head) != length or (length > MAX_TREE and not allow_build):
             raise WireError("truncated" if len(head) != length else "too large")
+        if not allow_build:
+            budget.spend(tree=length)
         tensors = _Received(safetensors.torch.load(bytes(payload)))
+        tensors.budget = budget
         return _from_tree(json.loads(head), tensors, allow_build, 0)
     except WireError:
         raise
@@ -103,9 +126,9 @@ class _Sent:
 
 
 class _Received(dict):
-    """Tensors that came, by name, and how many bytes may still be spent on laying them out with their strides."""
+    """Tensors that came, by name, and what may still be spent on laying them out with their strides."""
 
-    spread = MAX_SPREAD
+    budget: Budget
 
 
 def clone(value: Any, allow_build: bool = False) -> Any:
@@ -118,22 +141,33 @@ _SENDABLE = frozenset({
     torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64,
     torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz,
 })  # what safetensors has a name for
-_PLAIN = frozenset({type(None), bool, int, float, str, bytes})
+_PLAIN = frozenset({type(None), bool, float, str, bytes})
+_LARGEST = 1 << MAX_BITS
+
+
+def _is_plain(value: Any) -> bool:
+    """Does it travel as it is, and cannot be changed?"""
+    return type(value) in _PLAIN or (type(value) is int and -_LARGEST < value < _LARGEST)
+
+
+def _too_long(value: int) -> Opaque:
+    """Stands for an integer that cannot be written out."""
+    return Opaque("int", f"an integer of about {int(value.bit_length() * math.log10(2)) + 1:,} digits")
 
 
 def _copy(value: Any, allow_build: bool, depth: int) -> Any:
     kind = type(value)
-    if kind in _PLAIN:
+    if _is_plain(value):
         return value
     if depth > MAX_DEPTH:
         return decode(encode(value), allow_build)
     if kind is dict:
         items = value.items()
-        if all(type(k) in _PLAIN and type(v) in _PLAIN for k, v in items):
+        if all(_is_plain(k) and _is_plain(v) for k, v in items):
             return dict(items)
         return {_copy(k, allow_build, depth + 1): _copy(v, allow_build, depth + 1) for k, v in items}
     if kind is list or kind is tuple:
-        return kind([item if type(item) in _PLAIN else _copy(item, allow_build, depth + 1) for item in value])
+        return kind([item if _is_plain(item) else _copy(item, allow_build, depth + 1) for item in value])
     if kind is Build and allow_build:
         return Build(value.module, value.name, _copy(value.kwargs, allow_build, depth + 1))
     if kind is torch.Tensor:
@@ -167,6 +201,9 @@ def _to_tree(value: Any, sent: _Sent, depth: int) -> Any:
     if value is None or kind in (bool, str):
         return value
     if kind is int:
+        if not _is_plain(value):
+            value = _too_long(value)
+            return {"$": "opaque", "type": value.type, "text": value.text}
         return value if abs(value) < 2**53 else {"$": "int", "v": hex(value)}
     if kind is float:
         return value if math.isfinite(value) else {"$": "float", "v": repr(value)}
@@ -238,7 +275,8 @@ def _from_tree(tree: Any, tensors: _Received, allow_build: bool, depth: int) -> 
     if tag == "dict":
         return {inner(key): inner(item) for key, item in tree["v"]}
     if tag == "int":
-        return int(tree["v"], 16)
+        value = int(tree["v"], 16)
+        return value if _is_plain(value) else _too_long(value)
     if tag == "float":
         return float(tree["v"])
     if tag == "bytes":
@@ -254,7 +292,5 @@ def _with_stride(tensor: torch.Tensor, stride: list[int], received: _Received) -
     extent = sum((size - 1) * step for size, step in zip(tensor.shape, stride)) + 1
     if len(stride) != tensor.dim() or min(stride) < 1 or extent > 64 * tensor.numel() + 4096:
         raise WireError("odd strides")
-    received.spread -= extent * tensor.element_size()
-    if received.spread < 0:
-        raise WireError("too large")
+    received.budget.spend(spread=extent * tensor.element_size())
     return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype).copy_(tensor)

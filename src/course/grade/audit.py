@@ -29,7 +29,7 @@ def look_at(item: Exercise, source: str) -> list[str]:
         found = sorted({*_tables(answer), *_sizes(answer), *_memory(answer), *_reaches(answer),
                         *_words(answer, item.denied), *_letters(answer), *_unused(answer, item)})
     except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
-        return []  # what tokenize does not read, a worker may
+        return []  # a hint less
     return [f"line {line}: {text}" if line else text for line, text in found[:MOST]]
 
 

@@ -29,7 +29,7 @@ from course.grade import secret as secrets
 from course.judging import feedback
 from course.judging.judge import Verdict
 from course.notebooks import submission as submissions
-from course.notebooks.submission import Unreadable
+from course.notebooks.submission import Submission, Unreadable
 from course.running.worker import Worker
 from course.running.zygote import Zygote
 from course.sources import Answer
@@ -176,57 +176,59 @@ def grade_one(
 ) -> Graded:
     """Grade one submission; every mark is kept as soon as it is made. ``infra`` is tried once more, and never kept.
 
-    ``personal``: with the constants of this student's edition.
+    ``personal``: with the constants of this student's edition. A notebook that cannot be read is 0 points for its
+    student, whatever kept it from being read.
     """
+    graded = Graded(
+        handed.student, str(handed.path), handed.stem, sandbox=worker.probe.label, lms_id=handed.lms_id,
+        attempt=handed.attempt, when=handed.when, late=handed.late, checkers=version(secret, personal),
+    )
+    try:
+        items, submission = _read(handed)
+    except Unreadable as error:
+        graded.unreadable = str(error)
+        items = list(all_exercises(handed.stem)) if handed.stem else []
+        graded.marks = [mark_of(Verdict("unreadable", item, note=str(error))) for item in items]
+        return graded
+    if personal:
+        items = [variants.edition(secret, handed.student, item) for item in items]
+    graded.stem, graded.warnings, graded.digest = items[0].stem, submission.warnings, submission.digest
+    graded.shapes = {name: answer.shape for name, answer in submission.answers.items() if answer.shape}
+    for item in items:
+        answer = submission.answers.get(item.id)
+        mark = _marked(worker, item, answer, secret, marks, item.id in rerun)
+        graded.marks.append(mark)
+        if answer is not None and not answer.is_stub:
+            graded.look_at += [f"{item.id}, {reason}" for reason in audit.look_at(item, answer)]
+    return graded
+
+
+def _read(handed: Handed) -> tuple[list[Exercise], Submission]:
+    """The exercises that a notebook answers, and the answers. Raises :class:`Unreadable`, and nothing else."""
     try:
         notebook = submissions.read(handed.path)
         items = submissions.exercises_of(notebook, handed.path)
-        submission = submissions.extract(notebook, handed.student, items)
-    except Unreadable as error:
-        items = list(all_exercises(handed.stem)) if handed.stem else []
-        unreadable = [mark_of(Verdict("unreadable", item, note=str(error))) for item in items]
-        return Graded(
-            handed.student, str(handed.path), handed.stem, unreadable,
-            unreadable=str(error), sandbox=worker.probe.label, lms_id=handed.lms_id,
-            attempt=handed.attempt, when=handed.when, late=handed.late,
-            checkers=version(secret, personal),
-        )
-    if personal:
-        items = [variants.edition(secret, handed.student, item) for item in items]
-    graded = Graded(
-        handed.student,
-        str(handed.path),
-        items[0].stem,
-        warnings=submission.warnings,
-        digest=submission.digest,
-        sandbox=worker.probe.label,
-        lms_id=handed.lms_id,
-        attempt=handed.attempt,
-        when=handed.when,
-        late=handed.late,
-        checkers=version(secret, personal),
-        shapes={name: answer.shape for name, answer in submission.answers.items() if answer.shape},
-        look_at=[
-            f"{item.id}, {reason}"
-            for item in items
-            if item.id in submission.answers and not submission.answers[item.id].is_stub
-            for reason in audit.look_at(item, submission.answers[item.id])
-        ],
-    )
-    for item in items:
-        source = submission.answers.get(item.id)
-        key = marks.key(item, source)
-        mark = None if item.id in rerun else marks.get(key)
-        if mark is None:
-            verdict = grading.grade_answer(worker, item, source, secret)
-            if verdict.kind == "infra":
-                worker.close()
-                verdict = grading.grade_answer(worker, item, source, secret)
-            mark = mark_of(verdict)
-            if verdict.kind != "infra":
-                marks.put(key, mark)
-        graded.marks.append(mark)
-    return graded
+        return items, submissions.extract(notebook, handed.student, items)
+    except Unreadable:
+        raise
+    except (Exception, RecursionError, MemoryError) as error:
+        raise Unreadable(f"it is no notebook that can be read ({type(error).__name__}): open it in Jupyter, save it "
+                         "again and hand it in") from None
+
+
+def _marked(worker: Worker, item: Exercise, answer: Answer | None, secret: bytes, marks: Marks, rerun: bool) -> Mark:
+    """The mark on one answer: the one that is kept, or a new one, which is kept from now on."""
+    key = marks.key(item, answer)
+    mark = None if rerun else marks.get(key)
+    if mark is None:
+        verdict = grading.grade_answer(worker, item, answer, secret)
+        if verdict.kind == "infra":
+            worker.close()
+            verdict = grading.grade_answer(worker, item, answer, secret)
+        mark = mark_of(verdict)
+        if verdict.kind != "infra":
+            marks.put(key, mark)
+    return mark
 
 
 def grade_all(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from course.grade import secret as secrets
-from course.judging import gate
+from course.judging import feedback, gate
 from course.judging.judge import Verdict, calls, judge
 from course.notebooks import submission as submissions
 from course.notebooks.submission import Submission, Unreadable
@@ -38,7 +38,22 @@ class Report:
 
 
 def grade_answer(worker: Worker, exercise: Exercise, source: str | None, secret: bytes) -> Verdict:
-    """The verdict on one answer. ``source`` None: there was none."""
+    """The verdict on one answer. ``source`` None: there was none. Raises nothing but KeyboardInterrupt.
+
+    Whatever the answer holds and gives back, it is read, judged and put into words in here: what cannot be is
+    "unreadable", the student's; only what the machine or the worker does not do is "infra", the grader's.
+    """
+    try:
+        verdict = _grade(worker, exercise, source, secret)
+        feedback.text(verdict)  # what cannot be said later must not be met later
+        return verdict
+    except (WorkerFailed, OSError) as error:
+        return Verdict("infra", exercise, note=str(error))
+    except (Exception, RecursionError, MemoryError) as error:
+        return Verdict("unreadable", exercise, note=f"{type(error).__name__} in the grader: {error!s:.300}")
+
+
+def _grade(worker: Worker, exercise: Exercise, source: str | None, secret: bytes) -> Verdict:
     if source is None:
         return Verdict("missing", exercise)
     source = Answer.of(source)
@@ -49,18 +64,13 @@ def grade_answer(worker: Worker, exercise: Exercise, source: str | None, secret:
         kind = "error" if findings[0].kind == "syntax" else "policy"
         return Verdict(kind, exercise, findings=tuple(findings))
     cases = secrets.hidden_cases(secret, exercise, source)
-    try:
-        job = exercise.job(source, calls(cases))
+    job = exercise.job(source, calls(cases))
+    result = worker.run(job, exercise.seconds)
+    if result.ended == "killed":  # by itself, or from outside (a machine short of memory): only once more tells
         result = worker.run(job, exercise.seconds)
-        if result.ended == "killed":  # by itself, or from outside (a machine short of memory): only once more tells
-            result = worker.run(job, exercise.seconds)
-        if result.ended in {"timeout", "unreadable", "memory"}:
-            return Verdict(result.ended, exercise, note=_tail(result.log))
-        verdict = judge(exercise, cases, result.outcomes)
-    except WorkerFailed as error:
-        return Verdict("infra", exercise, note=str(error))
-    except (Exception, RecursionError, MemoryError) as error:  # one answer must not end the batch of all others
-        return Verdict("infra", exercise, note=f"{type(error).__name__}: {str(error)[:300]}")
+    if result.ended in {"timeout", "unreadable", "memory"}:
+        return Verdict(result.ended, exercise, note=_tail(result.log))
+    verdict = judge(exercise, cases, result.outcomes)
     if result.ended == "killed" and (verdict.kind == "pass" or not result.outcomes):
         return Verdict("killed", exercise, note=_tail(result.log))
     return verdict if verdict.kind != "killed" else dataclasses.replace(verdict, note=_tail(result.log))

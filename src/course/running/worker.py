@@ -266,7 +266,7 @@ def clean_log(data: bytes) -> str:
 def parse_frames(data: bytes) -> tuple[list[Outcome], bool]:
     """Outcomes in ``data`` and whether all of it was well formed. Stops at the first frame that is not."""
     outcomes: list[Outcome] = []
-    offset = 0
+    offset, budget = 0, wire.Budget()
     while offset < len(data):
         if len(data) - offset < FRAME.size:
             return outcomes, False
@@ -275,7 +275,7 @@ def parse_frames(data: bytes) -> tuple[list[Outcome], bool]:
         if length > len(data) - offset or len(outcomes) > 4096:
             return outcomes, False
         try:
-            outcomes.append(Outcome.from_bytes(data[offset : offset + length]))
+            outcomes.append(Outcome.from_bytes(data[offset : offset + length], budget))
         except wire.WireError:
             return outcomes, False
         offset += length

@@ -77,8 +77,9 @@ def test_the_right_answer_passes(worker):
         ("return None", "wrong"),
         ("return rms_norm(x, weight, eps)", "error"),
         ("import os", "policy"),
-        ("F.rms_norm", "policy"),
-        ("torch.ops.aten", "policy"),
+        ("F.rms_norm(x, x.shape[-1:])", "policy"),
+        ("F.rms_norm", "pass"),  # named, not called
+        ("torch.ops.aten", "error"),
         ("raise KeyboardInterrupt", "killed"),
     ],
 )
