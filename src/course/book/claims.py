@@ -14,15 +14,19 @@ how that was checked. In a page::
     ```
 
 A chip links to the entry in the ledger. A card shows the document's figure beside ours, then your own words.
-The ledger lists all claims of a chapter, or of the book. The build warns (and so fails, under ``-W``) when a
-chapter page leaves a claim of its chapter unmet, and when a page shows more than two correcting cards.
+With a chapter, the ledger is a list of its claims, a line each, linked to the one page that has the arithmetic;
+without, it is that page: a bar of verdicts, the rules by which they were given, every claim. The build warns (and
+so fails, under ``-W``) when a chapter page leaves a claim of its chapter unmet, and when a page shows more than two
+correcting cards.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, fields
 from functools import cache
+from html import escape
 from pathlib import Path
 
 import yaml
@@ -39,8 +43,20 @@ VERDICTS = {
     "rounded": "Right to the digits shown",
     "imprecise": "Where the document is loose",
     "depends": "Where it depends",
+    "opinion": "Where it is a matter of taste",
     "outdated": "Where the document has aged",
+    "slip": "Where the translation slipped",
     "wrong": "Where the document errs",
+}
+RULES = {
+    "right": "It holds as stated.",
+    "rounded": "Its number is ours, to within 2% or one in the last digit printed.",
+    "imprecise": "It becomes right once what was left out is put in, or one step, unit or range is mended.",
+    "depends": "It holds in some cases and not in others, and does not say in which.",
+    "opinion": "A preference; no measurement decides it.",
+    "outdated": "It did hold.",
+    "slip": "A word went astray in translation, not the matter. Not counted among the wrong.",
+    "wrong": "Arithmetic, a run, a source or the document itself contradicts it.",
 }
 HOWS = {
     "closed_form": "arithmetic",
@@ -65,13 +81,17 @@ CHAPTERS = {
     "14_flash_attention": "FlashAttention",
     "15_end_to_end": "End to end",
 }
+WORDS = 5  # a claim of fewer is a label, not a statement
 LEDGER = "ledger"  # the page that holds every claim
 CARDS_A_PAGE = 2  # correcting cards; the others belong in the chapter's ledger
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim. `given` is the document's own figure, `correct` ours; `source` says what was read for it."""
+    """One claim: what the document says, in our words; `given` is its figure as printed, `correct` is ours.
+
+    `given` is empty where the document prints no figure, formula or name; `source` says what was read for it.
+    """
 
     id: str
     section: str
@@ -89,6 +109,16 @@ class Claim:
     def confirms(self) -> bool:
         return self.verdict in ("right", "rounded")
 
+    @property
+    def place(self) -> str:
+        """The title of the document's section, without its number."""
+        return self.section.partition(" ")[2]
+
+
+def chapters() -> dict[str, str]:
+    """Stem of a chapter's files -> its title, in the order of teaching: the one place that this module asks."""
+    return CHAPTERS
+
 
 def _claim(position: int, row) -> Claim:
     """The row as a `Claim`, or a ValueError that names the row, the field and what is allowed."""
@@ -102,11 +132,20 @@ def _claim(position: int, row) -> Claim:
             f"lacks {sorted(known - {'source'} - set(row))}"
         )
     for name, value in row.items():
-        if not isinstance(value, str) or (not value.strip() and name != "note"):
+        if not isinstance(value, str) or (not value.strip() and name not in ("note", "given")):
             raise ValueError(f"claims: {expected}: {name} must be a non-empty string (quote it), got {value!r}")
-    for name, allowed in (("verdict", VERDICTS), ("how", HOWS), ("chapter", CHAPTERS)):
+    for name, allowed in (("verdict", VERDICTS), ("how", HOWS), ("chapter", chapters())):
         if row[name] not in allowed:
             raise ValueError(f"claims: {expected}: {name} {row[name]!r} is not one of {', '.join(allowed)}")
+    if not re.match(r"D\d\d \S", row["section"]):
+        raise ValueError(
+            f"claims: {expected}: section {row['section']!r} must read 'D01 Title', as the document has it"
+        )
+    if len(row["claim"].split()) < WORDS or not row["claim"].endswith("."):
+        raise ValueError(
+            f"claims: {expected}: {row['claim']!r} is no statement: write a sentence of {WORDS} words or more that can "
+            "be right or wrong by itself, and end it with a full stop"
+        )
     if row["how"] == "source" and not row.get("source"):
         raise ValueError(f"claims: {expected} was checked by reading, so it must name its source")
     return Claim(**row)
@@ -144,7 +183,7 @@ def _chip(claim: Claim) -> claim_chip:
     return claim_chip(
         claim=claim.id,
         verdict=claim.verdict,
-        title=f"The document: {claim.claim} ({claim.given}). What holds: {claim.correct}",
+        title=f"The document says: {claim.claim} What holds: {claim.correct}",
     )
 
 
@@ -203,7 +242,8 @@ class ClaimCard(SphinxDirective, _Claims):
             "", "", nodes.inline("", VERDICTS[claim.verdict]), _chip(claim), classes=["claim-title"]
         )
         card += nodes.paragraph("", claim.claim, classes=["claim-text"])
-        card += _definitions([("The document", claim.given), ("What holds", claim.correct)])
+        printed = [("As printed", claim.given)] if claim.given else []
+        card += _definitions([*printed, ("What holds", claim.correct)])
         body = nodes.container(classes=["claim-body"])
         self.state.nested_parse(self.content, self.content_offset, body)
         card += body
@@ -222,39 +262,85 @@ def _table(head, rows, classes) -> nodes.table:
     return nodes.table("", group, classes=classes)
 
 
-def _entry(claim: Claim, anchor: bool):
+def _checked(claim: Claim) -> str:
     if claim.source == "unconfirmed":
-        checked = "no source was found"
-    else:
-        checked = HOWS[claim.how] + (f"; {claim.source}" if claim.source else "")
-    text = nodes.paragraph("", claim.claim)
+        return "no source was found"
+    return HOWS[claim.how] + (f"; {claim.source}" if claim.source else "")
+
+
+def _entry(claim: Claim):
+    """A row of the ledger: the chip, what the document says and where, what holds and why."""
+    says = [nodes.paragraph("", claim.claim)]
+    if claim.given:
+        says.append(nodes.inline("", f"As printed: {claim.given}", classes=["claim-given"]))
+    says.append(nodes.inline("", claim.place, classes=["claim-place"]))
+    holds = [nodes.paragraph("", claim.correct)]
     if claim.note:
-        text += nodes.inline("", claim.note, classes=["claim-note"])
-    text += nodes.inline("", f"Checked: {checked}", classes=["claim-source"])
-    row = {"classes": [f"verdict-{claim.verdict}", f"chapter-{claim.chapter}", f"how-{claim.how}"]}
-    if anchor:
-        row["ids"] = [claim.id]
-    return row, [
-        [nodes.paragraph("", "", _chip(claim))],
-        [text],
-        [nodes.paragraph("", claim.given)],
-        [nodes.paragraph("", claim.correct)],
-    ]
+        holds.append(nodes.inline("", claim.note, classes=["claim-note"]))
+    holds.append(nodes.inline("", f"Checked: {_checked(claim)}", classes=["claim-source"]))
+    classes = [f"verdict-{claim.verdict}", f"chapter-{claim.chapter}", f"how-{claim.how}"]
+    return {"classes": classes, "ids": [claim.id]}, [[nodes.paragraph("", "", _chip(claim))], says, holds]
+
+
+def verdict_counts(claims) -> dict[str, int]:
+    """How many of `claims` have each verdict, in the order of `VERDICTS`, those that occur."""
+    found = Counter(claim.verdict for claim in claims)
+    return {verdict: found[verdict] for verdict in VERDICTS if found[verdict]}
+
+
+def verdict_bar(claims) -> str:
+    """HTML: a bar whose parts are as long as their verdicts are many, and below it each verdict's count and rule.
+
+    ``ledger-filter.js`` turns both into buttons; without it they are a picture and a list.
+    """
+    counts = verdict_counts(claims)
+    parts = "".join(
+        f'<span class="claim-{verdict}" data-verdict="{verdict}" style="flex-grow:{count}"></span>'
+        for verdict, count in counts.items()
+    )
+    rules = "".join(
+        f'<div class="claim-{verdict}" data-verdict="{verdict}"><dt><span class="verdict-count">{count}</span> '
+        f'<span class="verdict-name">{verdict}</span></dt><dd>{escape(RULES[verdict])}</dd></div>'
+        for verdict, count in counts.items()
+    )
+    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    return (
+        f'<div class="verdict-bar" role="img" aria-label="{sum(counts.values())} claims: {said}">{parts}</div>'
+        f'<dl class="verdict-rules">{rules}</dl>'
+    )
 
 
 class ClaimsLedger(SphinxDirective, _Claims):
+    """A chapter's claims, one line each; or, without a chapter, all of them, in full."""
+
     option_spec = {"chapter": directives.unchanged}  # noqa: RUF012 (docutils' protocol)
 
     def run(self):
         chapter = self.options.get("chapter")
-        if chapter is not None and chapter not in CHAPTERS:
-            raise self.error(f"no chapter {chapter!r}; one of {', '.join(CHAPTERS)}")
+        if chapter is not None and chapter not in chapters():
+            raise self.error(f"no chapter {chapter!r}; one of {', '.join(chapters())}")
         chosen = [claim for claim in self.claims().values() if chapter in (None, claim.chapter)]
         self.meet(*chosen)
-        whole = chapter is None and self.env.docname == LEDGER
-        rows = [_entry(claim, anchor=whole) for claim in chosen]
-        classes = ["ledger", "ledger-whole" if whole else "ledger-part"]
-        return [_table(["Claim", "What it says", "The document", "What holds"], rows, classes)]
+        if chapter is None:
+            return [
+                _table(
+                    ["Claim", "The document says", "What holds"],
+                    [_entry(claim) for claim in chosen],
+                    ["ledger", "ledger-whole"],
+                )
+            ]
+        lines = [
+            nodes.list_item("", nodes.paragraph("", "", _chip(claim), nodes.Text(" "), nodes.inline("", claim.claim)))
+            for claim in chosen
+        ]
+        return [nodes.bullet_list("", *lines, classes=["claim-lines"])]
+
+
+class VerdictBar(SphinxDirective, _Claims):
+    """The bar of verdicts over all claims, with the rule of each."""
+
+    def run(self):
+        return [nodes.raw("", verdict_bar(self.claims().values()), format="html")]
 
 
 class Crosswalk(SphinxDirective, _Claims):
@@ -269,8 +355,7 @@ class Crosswalk(SphinxDirective, _Claims):
         for section, chapters in sections.items():
             number, _, title = section.partition(" ")
             for chapter, found in chapters.items():
-                counts = Counter(claim.verdict for claim in found)
-                split = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+                split = ", ".join(f"{count} {verdict}" for verdict, count in verdict_counts(found).items())
                 rows.append(
                     (
                         {},
@@ -283,10 +368,10 @@ class Crosswalk(SphinxDirective, _Claims):
                         ],
                     )
                 )
-        return [_table(["", "Section of the document", "Chapter", "Claims", "Verdicts"], rows, ["crosswalk"])]
+        return [_table(["No.", "Section of the document", "Chapter", "Claims", "Verdicts"], rows, ["crosswalk"])]
 
     def _chapter(self, chapter: str) -> nodes.paragraph:
-        label = f"{chapter[:2]} {CHAPTERS[chapter]}"
+        label = f"{chapter[:2]} {chapters()[chapter]}"
         if chapter not in self.env.found_docs:
             return nodes.paragraph("", "", nodes.Text(label), nodes.emphasis("", " (not yet written)"))
         link = pending_xref(
@@ -319,7 +404,7 @@ def _link_chips(app, doctree, docname):
 def unmet(all_claims: dict[str, Claim], record: dict, pages) -> dict[str, list[str]]:
     """For each chapter that exists as a page: the claims of the chapter that the page does not meet."""
     missing = {}
-    for chapter in CHAPTERS:
+    for chapter in chapters():
         if chapter in pages:
             met = record.get(chapter, {"met": set()})["met"]
             left = [c.id for c in all_claims.values() if c.chapter == chapter and c.id not in met]
@@ -366,6 +451,7 @@ def setup(app):
     app.add_role("claim", ClaimRole())
     app.add_directive("claim", ClaimCard)
     app.add_directive("claims-ledger", ClaimsLedger)
+    app.add_directive("verdict-bar", VerdictBar)
     app.add_directive("crosswalk", Crosswalk)
     app.connect("doctree-resolved", _link_chips)
     app.connect("env-check-consistency", _check)

@@ -17,7 +17,7 @@ from sphinx.util.docutils import SphinxDirective
 from course.book import claims, code, vocabularies
 from course.book.display import MARK, STATIC
 
-STYLES = ("figures.css", "course.css")
+STYLES = ("figures.css", "course.css", "claims.css")
 FIRST_SCRIPT = "course-figures.js"  # defines the registry that the other scripts use
 KERNEL_PAGES = ("triton_primer.md",)
 
