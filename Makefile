@@ -7,7 +7,7 @@ BOOK   := _build/html/index.html
 NBVAL  := --nbval --nbval-current-env --nbval-cell-timeout 300 --color=no -p no:cacheprovider
 
 .DEFAULT_GOAL := help
-.PHONY: help book lab test test-full lint unit notebooks browser grade clean versions benchmarks
+.PHONY: help book page lab test test-full lint unit notebooks browser grade clean versions benchmarks
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -22,11 +22,17 @@ $(STAMP): requirements.txt pyproject.toml
 	@$(BIN)/python -m compileall -q src  # as pip does for what it copies: the sandbox cannot write byte code
 	@touch $@
 
-book: $(STAMP)  ## build the book on the real model
-	@echo "== building the book (chapters run a real language model; a few minutes)"
-	@rm -rf _build
-	@OMP_NUM_THREADS=1 $(BIN)/jupyter-book build book --config _config.yml -W -n --keep-going -q
+book: $(STAMP)  ## build the book on the real model; a page is run again when it, or code it imports, changed
+	@echo "== building the book (chapters run a real language model; a few minutes, less when little changed)"
+	@OMP_NUM_THREADS=1 $(BIN)/jupyter-book build book --config _config.yml -W -n --keep-going -q || \
+	  { rm -rf _build/.doctrees; exit 1; }  # or the warnings of unchanged pages would not come again
 	@echo "== done. Open it in a browser:  file://$(CURDIR)/$(BOOK)"
+
+page: $(STAMP)  ## build one page, others left unexecuted: make page PAGE=04_kv_cache
+	@test -f "book/$(PAGE).md" || { echo 'say which: make page PAGE=04_kv_cache'; exit 2; }
+	@COURSE_PAGE=$(PAGE) OMP_NUM_THREADS=1 $(BIN)/jupyter-book build book --config _config.yml -q \
+	  --path-output _build/page
+	@echo "== done. Open it in a browser:  file://$(CURDIR)/_build/page/_build/html/$(PAGE).html"
 
 lab: $(STAMP)  ## copy missing exercises to exercises/work and open JupyterLab there
 	@$(BIN)/course start

@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 
 from course.authoring.build import solution_sources
+from course.classroom.identity import Handed
 from course.grade import batch
-from course.grade.identity import Handed
-from course.grade.worker import Worker
+from course.running.worker import Worker
 from course.specs import exercise
 
 CLASSES = {  # submissions, and what each answers

@@ -66,7 +66,7 @@ def _model() -> tuple[bool, str]:
 
 
 def _sandbox() -> tuple[bool, str]:
-    from course.grade import sandbox
+    from course.running import sandbox
 
     found = sandbox.probe()
     weaker = "".join(f"; {note}" for note in found.notes)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import platformdirs
+
 
 def root() -> Path:
     """The course's folder: $COURSE_ROOT, else the nearest folder upwards that holds exercises/ and _config.yml.
@@ -33,3 +35,9 @@ def work() -> Path:
 
 def solutions() -> Path:
     return root() / "solutions"
+
+
+def state() -> Path:
+    """Where the grader keeps its secret when none is given: $LLM_INTERNALS_HOME, else the system's place for state."""
+    home = os.environ.get("LLM_INTERNALS_HOME") or platformdirs.user_state_dir("llm-internals")
+    return Path(home) / "grading"

@@ -94,7 +94,7 @@ def run(job: Job) -> Iterator[Outcome]:
         import kernelcheck
 
         kernelcheck.install()
-    with _given_modules(job.modules), _poisoned_allocations():
+    with given_modules(job.modules), poisoned_allocations():
         printed = io.StringIO()
         try:
             with contextlib.redirect_stdout(printed):
@@ -105,7 +105,7 @@ def run(job: Job) -> Iterator[Outcome]:
             return
         held: list[tuple] = []
         for index, case in enumerate(job.cases):
-            args, kwargs = _build(wire.clone(case, allow_build=True))
+            args, kwargs = build(wire.clone(case, allow_build=True))
             value, failure, measured, printed = None, None, None, io.StringIO()
             try:
                 with contextlib.redirect_stdout(printed):
@@ -188,14 +188,14 @@ def _reraise_interrupt(error: BaseException) -> None:
         raise error
 
 
-def _build(value: Any) -> Any:
+def build(value: Any) -> Any:
     """Replace every :class:`wire.Build` by what its module's function makes of it."""
     if isinstance(value, wire.Build):
-        return getattr(sys.modules[value.module], value.name)(**_build(value.kwargs))
+        return getattr(sys.modules[value.module], value.name)(**build(value.kwargs))
     if isinstance(value, (list, tuple)):
-        return type(value)(_build(item) for item in value)
+        return type(value)(build(item) for item in value)
     if isinstance(value, dict):
-        return {key: _build(item) for key, item in value.items()}
+        return {key: build(item) for key, item in value.items()}
     return value
 
 
@@ -211,7 +211,7 @@ def _plain(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _poisoned_allocations() -> Iterator[None]:
+def poisoned_allocations() -> Iterator[None]:
     """Fill torch.empty and its kin with NaN, so that an element nobody writes is seen; undo it afterwards."""
     # torch.use_deterministic_algorithms would do, but imports the whole of torch._inductor: seconds in a fresh child.
     set_mode = torch._C._set_deterministic_algorithms
@@ -227,7 +227,7 @@ def _poisoned_allocations() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _given_modules(modules: dict[str, str]) -> Iterator[None]:
+def given_modules(modules: dict[str, str]) -> Iterator[None]:
     """Make the given modules importable under their names, whatever is installed; undo it afterwards."""
     names = [*dict.fromkeys(parent for name in modules for parent in _parents(name)), *modules]
     before = {name: sys.modules.get(name) for name in names}

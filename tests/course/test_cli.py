@@ -12,7 +12,7 @@ from course import paths
 from course.authoring.build import solution_sources
 from course.check import progress
 from course.cli import main
-from course.grade import sandbox
+from course.running import sandbox
 from course.specs import exercise
 
 RMS = "transformer_block.rms_norm"

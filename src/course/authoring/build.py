@@ -35,13 +35,14 @@ from nbformat.v4 import new_code_cell, new_output
 
 import course
 from course import paths
-from course.check.cells import marked_id
-from course.check.feedback import passed_line
-from course.check.progress import digest
-from course.specs import CHAPTERS, exercise, exercises, file_stem
+from course.chapters import file_stem
+from course.judging.feedback import passed_line
+from course.sources import Answer
+from course.specs import CHAPTERS, exercise, exercises
 from course.specs.exercise import Exercise
+from course.specs.solutions import MARKS, answers, without_marks
 
-BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
+BEGIN, END = MARKS
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 CELL_SECONDS = 300
 COURSE_IMPORT = "from course.check import check, hint, predict, reveal, status, try_in_model"
@@ -112,7 +113,7 @@ def make(source: Path, stem: str) -> tuple[NotebookNode, NotebookNode]:
             heading, _, rest = cell.source.partition("\n")
             cell.source = f"{heading}\n\n{facts(exercise(key.removesuffix('-task')))}\n{rest}"
         if role == "answer":
-            if marked_id(cell.source) != key:
+            if Answer(cell.source).marked_id != key:
                 raise AuthoringError(f"{where}: its first line must be `# answer: {key}`")
             if key not in items:
                 raise AuthoringError(f"{where}: there is no spec {key!r}")
@@ -171,7 +172,7 @@ def _below(item: Exercise) -> list[NotebookNode]:
     check = new_code_cell(f'check("{item.id}")', id=f"{item.cell_id}-check")
     check.metadata = {"course": {"v": 1, "role": "check", "key": item.id}}
     cells = [check]
-    if item.in_model is not None:
+    if item.in_model:
         cells.append(_given(f'try_in_model("{item.id}")', f"{item.id}-try"))
     return cells
 
@@ -203,10 +204,6 @@ def strip(source: str, where: str) -> str:
     if inside or not regions:
         raise AuthoringError(f"{where}: an answer needs {BEGIN} ... {END}")
     return "\n".join(lines)
-
-
-def without_marks(source: str) -> str:
-    return "\n".join(line for line in source.splitlines() if line.strip() not in (BEGIN, END))
 
 
 def run(notebook: NotebookNode, folder: Path) -> None:
@@ -256,7 +253,7 @@ def _nbgrader(cell: NotebookNode, items: dict[str, Exercise]) -> None:
         cell.metadata.update(deletable=False, editable=False)
     else:
         cell.metadata.update(deletable=False)
-    cell.metadata["course"]["stub"] = digest(cell.source)  # by which `course update` tells what a learner edited
+    cell.metadata["course"]["stub"] = Answer(cell.source).digest  # by which `course update` tells what a learner edited
     if answer:
         cell.metadata["course"]["signature"] = items[key].signature
     if cell.cell_type == "code":
@@ -280,7 +277,8 @@ def _checksum(cell: NotebookNode, grade: dict) -> str:
 
 def manifest_entry(stem: str, released: NotebookNode) -> dict:
     """What counts in a notebook."""
-    stubs = {cell.id: digest(cell.source) for cell in released.cells if cell.metadata["course"]["role"] == "answer"}
+    answers = [cell for cell in released.cells if cell.metadata["course"]["role"] == "answer"]
+    stubs = {cell.id: Answer(cell.source).digest for cell in answers}
     return {
         "stem": stem,
         "exercises": [
@@ -299,26 +297,20 @@ def to_bytes(notebook: NotebookNode) -> bytes:
 
 def solution_sources(root: Path | None = None) -> dict[str, str]:
     """The answer cells of the solution files by exercise id."""
-    root = root or paths.root()
-    sources: dict[str, str] = {}
-    for stem in CHAPTERS:
-        text = (root / "solutions" / f"{file_stem(stem)}.py").read_text(encoding="utf-8")
-        for cell in jupytext.reads(text, fmt="py:percent").cells:
-            if cell.metadata.get("role") == "answer":
-                sources[cell.metadata["key"]] = without_marks(cell.source)
-    return sources
+    return {name: without_marks(source) for name, source in _answers(root).items()}
 
 
 def solution_regions(root: Path | None = None) -> dict[str, str]:
     """Of every answer cell, by exercise id, the lines that stand in its solution regions."""
-    root = root or paths.root()
+    return {name: "\n".join(re.findall(rf"{BEGIN}\s*\n(.*?){END}", source, re.S))
+            for name, source in _answers(root).items()}
+
+
+def _answers(root: Path | None) -> dict[str, str]:
     found: dict[str, str] = {}
     for stem in CHAPTERS:
-        text = (root / "solutions" / f"{file_stem(stem)}.py").read_text(encoding="utf-8")
-        for cell in jupytext.reads(text, fmt="py:percent").cells:
-            if cell.metadata.get("role") == "answer":
-                regions = re.findall(rf"{BEGIN}\s*\n(.*?){END}", cell.source, re.S)
-                found[cell.metadata["key"]] = "\n".join(regions)
+        path = (root or paths.root()) / "solutions" / f"{file_stem(stem)}.py"
+        found |= answers(path.read_text(encoding="utf-8"))
     return found
 
 
@@ -329,7 +321,7 @@ def stub_sources(root: Path | None = None) -> dict[str, str]:
     for path in sorted((root / "exercises").glob("*.ipynb")):
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             source = cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
-            name = marked_id(source)
+            name = Answer(source).marked_id
             if name and re.search(r"NotImplementedError", source):
                 found[name] = source
     return found

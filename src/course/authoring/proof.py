@@ -9,8 +9,8 @@ import contextlib
 from dataclasses import dataclass, field
 
 from course.authoring.build import solution_sources, stub_sources
-from course.check import feedback, gate, judge
-from course.check.judge import Memory
+from course.judging import feedback, gate, judge
+from course.judging.judge import Memory
 from course.specs import exercises
 from course.specs.exercise import Draw, Exercise, NearMiss, assignments, substitute
 from gradeworker.answer import run

@@ -1,7 +1,7 @@
 """`course release DIR`: a student edition, without solutions and without what makes hidden cases.
 
 It is a folder that works like this one for whoever reads and solves: the book, the library, the notebooks, practice
-checks, progress. Left out are solutions, spec modules (references, wrong answers, generators of cases), the grader and
+checks, progress. Left out are solutions, specs (references, wrong answers, generators of cases), the grader and
 all that only authors need. In the place of the specs lie recordings of what practice compares with (see
 :mod:`course.specs.recorded`).
 
@@ -10,10 +10,8 @@ The new edition is made whole beside the old one before anything is exchanged; l
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import hashlib
-import importlib
 import inspect
 import json
 import os
@@ -27,10 +25,13 @@ import yaml
 import course
 from course import paths
 from course.authoring.build import AuthoringError, solution_regions
-from course.check import editions, judge
+from course.chapters import file_stem
+from course.classroom.names import safe
+from course.classroom.roster import Enrolled
 from course.grade import variants
-from course.grade.identity import Enrolled, safe
-from course.specs import CHAPTERS, exercises, file_stem, recorded
+from course.judging import judge
+from course.notebooks import editions
+from course.specs import CHAPTERS, exercises, recorded
 from course.specs.exercise import Exercise
 from course.specs.recorded import Recorded
 
@@ -39,10 +40,9 @@ STAGE = ".course-release-new"
 TOP = ("LICENSE", "LICENSE-TEXT.md", "THIRD_PARTY.md", "CITATION.cff", "_config.yml", "requirements.txt",
        "pyproject.toml", ".gitignore")
 FOLDERS = ("book", "exercises", "third_party", "src")
-# Below src/course: what practice needs of the grader, and of the specs what holds no answer.
-PRACTICE_GRADE = {"__init__.py", "slim.py", "submission.py", "grading.py", "secret.py", "sandbox.py", "worker.py",
-                  "zygote.py"}
-PRACTICE_SPECS = {"__init__.py", "exercise.py", "recorded.py"}
+# Below src/course: what belongs to who writes the course and who teaches; of the specs what holds no answer stays.
+INSTRUCTORS = ("authoring", "classroom", "grade", "reports", "cli/author.py", "cli/teach.py")
+PRACTICE_SPECS = {"__init__.py", "exercise.py", "recorded.py", "solutions.py"}
 TARGETS = {"help", "$(STAMP)", "book", "lab", "clean"}
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info", ".ipynb_checkpoints", "work", "*.tmp", "_build",
                                   ".DS_Store")
@@ -139,21 +139,15 @@ def make(stage: Path) -> None:
         shutil.copytree(root / name, stage / name, ignore=LEFT_OUT)
     _without_pages(stage / "book", TEACHERS)
     package = stage / "src" / "course"
-    shutil.rmtree(package / "authoring")
-    _keep(package / "grade", PRACTICE_GRADE)
+    for name in INSTRUCTORS:
+        shutil.rmtree(package / name) if (package / name).is_dir() else (package / name).unlink()
     _keep(package / "specs", PRACTICE_SPECS)
-    (package / "specs" / "in_model").mkdir()
-    (package / "specs" / "in_model" / "__init__.py").write_text('"""How answers are put into the real model."""\n')
     for stem in CHAPTERS:
         items = exercises(stem)
         others = {item.id: [item.for_student(constants) for constants in item.editions()] for item in items}
         data = recorded.dumps([(item, record(item), [(each, record(each)) for each in others[item.id]])
                                for item in items])
         (package / "specs" / f"{stem}{recorded.ENDING}").write_bytes(data)
-        for item in items:
-            if item.in_model is not None:
-                name = item.id.replace(".", "_")
-                (package / "specs" / "in_model" / f"{name}.py").write_text(closure(item.in_model), encoding="utf-8")
     (stage / "README.md").write_text(README, encoding="utf-8")
     (stage / "Makefile").write_text(_makefile((root / "Makefile").read_text(encoding="utf-8")), encoding="utf-8")
 
@@ -194,71 +188,6 @@ def record(item: Exercise) -> Recorded:
     expected = [memory.expected(index) for index in range(len(memory.cases))]
     outcomes = {near_miss.name: memory.outcomes(near_miss) for near_miss in item.near_misses}
     return Recorded(memory.cases, [(one.value, one.exact, one.tolerance) for one in expected], outcomes)
-
-
-def closure(function) -> str:
-    """Source of a module that holds ``function`` and what it needs of its spec module, and nothing else of that.
-
-    Raises :class:`AuthoringError` when it needs something that must not leave: an exercise, a near-miss, a reference.
-    """
-    parts: dict[tuple[str, int], str] = {}
-    imports: dict[str, None] = {}
-    _gather(inspect.getmodule(function).__name__, function.__name__, parts, imports, set())
-    body = "\n\n\n".join(text for _, text in sorted(parts.items()))
-    head = "\n".join(imports)
-    return (f'"""How an answer takes part in the real model."""\n\nfrom __future__ import annotations\n\n{head}\n\n\n'
-            f"{body}\n")
-
-
-def _gather(module: str, name: str, parts: dict, imports: dict, seen: set) -> None:
-    """Add the top-level statement that defines ``name`` in ``module``, and those that it leans on."""
-    if (module, name) in seen:
-        return
-    seen.add((module, name))
-    text = inspect.getsource(importlib.import_module(module))
-    for node in ast.parse(text).body:
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            for alias in node.names:
-                if (alias.asname or alias.name.split(".")[0]) == name:
-                    _import(node, alias, parts, imports, seen)
-                    return
-            continue
-        if name not in _defines(node):
-            continue
-        decorators = getattr(node, "decorator_list", [])
-        if any(".near_miss(" in ast.unparse(each) or ".alternate(" in ast.unparse(each) for each in decorators):
-            continue
-        source = ast.get_source_segment(text, node)
-        first = min([node.lineno, *(each.lineno for each in decorators)])
-        if decorators:
-            source = "\n".join(text.splitlines()[first - 1 : node.end_lineno])
-        if "Exercise(" in source or re.match(r"def _?\w*reference\b", source):
-            raise AuthoringError(f"an in_model function needs {module}.{name}, which must not leave this edition")
-        parts[module, first] = source
-        used = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} - {name}
-        for other in sorted(used):
-            _gather(module, other, parts, imports, seen)
-        return
-
-
-def _import(node: ast.Import | ast.ImportFrom, alias: ast.alias, parts: dict, imports: dict, seen: set) -> None:
-    module = getattr(node, "module", None) or ""
-    if module == "__future__":
-        return
-    if module.startswith("course.specs.") and module != "course.specs.exercise":
-        if alias.asname:
-            raise AuthoringError(f"import {alias.name} of {module} under its own name")
-        _gather(module, alias.name, parts, imports, seen)
-        return
-    shown = f"{alias.name} as {alias.asname}" if alias.asname else alias.name
-    imports[f"from {module} import {shown}" if module else f"import {shown}"] = None
-
-
-def _defines(node: ast.stmt) -> set[str]:
-    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-        return {node.name}
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    return {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
 
 
 def telling_lines() -> dict[str, str]:

@@ -7,6 +7,7 @@ book itself: a build works from ``file://``, and no page asks the network for an
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 
 from docutils import nodes
@@ -14,7 +15,7 @@ from docutils.parsers.rst import directives
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
-from course.book import claims, code, vocabularies
+from course.book import claims, code, freshness, vocabularies
 from course.book.display import MARK, STATIC
 
 STYLES = ("figures.css", "course.css", "claims.css")
@@ -68,6 +69,15 @@ def _without_triton(app, config):
         config.nb_execution_excludepatterns = [*config.nb_execution_excludepatterns, *KERNEL_PAGES]
 
 
+def _one_page(app, config):
+    """With COURSE_PAGE set (`make page`) that page alone is executed; the others are there to be linked to."""
+    only = os.environ.get("COURSE_PAGE")
+    if only:
+        others = [path.name for path in Path(app.srcdir).glob("*.md") if path.stem != only]
+        config.nb_execution_excludepatterns = [*config.nb_execution_excludepatterns, *others]
+        config.suppress_warnings = [*config.suppress_warnings, "ref.ref"]  # figures of pages that were not executed
+
+
 def _only_our_assets(app, pagename, template, context, doctree):
     """Drop sphinx-thebe's scripts: it adds them, from a CDN, even when it is switched off."""
     scripts = context.get("script_files")
@@ -93,6 +103,7 @@ def setup(app):
     app.add_directive("course-figure", CourseFigure)
     claims.setup(app)
     code.setup(app)
+    freshness.setup(app)
     for style in STYLES:
         app.add_css_file(style, priority=900)
     others = sorted(path.name for path in STATIC.glob("*.js") if path.name != FIRST_SCRIPT)
@@ -100,6 +111,7 @@ def setup(app):
         app.add_js_file(script, loading_method="defer", priority=900)
     app.connect("config-inited", _static_files)
     app.connect("config-inited", _without_triton, priority=100)
+    app.connect("config-inited", _one_page, priority=100)
     app.connect("html-page-context", _only_our_assets, priority=900)
     app.connect("build-finished", _vocabularies)
     return {"version": "1", "env_version": 1, "parallel_read_safe": True, "parallel_write_safe": True}

@@ -5,6 +5,7 @@ Practice only; points come from `course grade`.
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 
 from course.check import cells
@@ -35,7 +36,9 @@ def check(exercise_id: str, **constants) -> None:
     Prints one constant line when all is right; else raises CheckFailed with feedback in words. The cell is run
     again in a fresh namespace, so an answer that leans on other cells is told which name to move in.
     """
-    from course.check import editions, feedback, judge, progress
+    from course.check import progress
+    from course.judging import feedback
+    from course.notebooks import editions
     from course.specs import exercise
 
     source = _source(exercise(exercise_id))
@@ -45,7 +48,7 @@ def check(exercise_id: str, **constants) -> None:
     except KeyboardInterrupt as stop:
         raise CheckFailed(feedback.stopped(item, source, stop)) from None
     if verdict.error and verdict.error.get("name") and cells.defined_in_notebook(verdict.error["name"]):
-        verdict = judge._replace(verdict, note="elsewhere")
+        verdict = dataclasses.replace(verdict, note="elsewhere")
     _say_once(progress.record(exercise_id, source, verdict.passed, feedback.in_short(verdict)))
     if verdict.passed:
         print(feedback.passed_line(exercise_id))
@@ -73,7 +76,7 @@ _said: set[str] = set()
 
 def _practice(item, source: str):
     """Kernels run in a warm child process, so that nothing a kernel does can end the notebook."""
-    from course.check import judge
+    from course.judging import judge
 
     if item.track != "kernel":
         return judge.practice(item, source)
@@ -104,7 +107,8 @@ def try_in_model(exercise_id: str, prompt: str = "The capital of France is") -> 
 
     An answer that is missing or does not pass its check yet is told so; the check cell is where that is an error.
     """
-    from course.check import editions, trial
+    from course.check import trial
+    from course.notebooks import editions
     from course.specs import exercise
 
     source = cells.source_for(exercise_id)

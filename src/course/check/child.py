@@ -6,9 +6,9 @@ import atexit
 import dataclasses
 import importlib.util
 
-from course.check import judge
-from course.check.judge import Verdict
-from course.grade.worker import Worker
+from course.judging import judge
+from course.judging.judge import Verdict
+from course.running.worker import Worker
 from course.specs.exercise import Exercise
 
 _worker: Worker | None = None

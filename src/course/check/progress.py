@@ -9,7 +9,6 @@ file is read, changed and replaced under a lock. What cannot be understood is se
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import time
@@ -20,22 +19,12 @@ from pathlib import Path
 import filelock
 
 from course import paths
+from course.sources import Answer
 
 FILE = ".progress.json"
 VERSION = 1
 LOCK_SECONDS = 10
 FIELDS = {"tries": int, "solved": bool, "was_solved": bool, "mistake": str, "digest": str, "when": int}
-
-
-def normalise(source: str) -> str:
-    """A source without what editors change by themselves: line ends, trailing blanks, empty lines around it."""
-    text = source.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    return "\n".join(line.rstrip() for line in text.strip().split("\n")) + "\n"
-
-
-def digest(source: str) -> str:
-    """SHA-256 of the normalised source."""
-    return hashlib.sha256(normalise(source).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass
@@ -109,7 +98,7 @@ def record(exercise_id: str, source: str, passed: bool, mistake: str = "", folde
             entry["tries"] += 1
             entry["solved"] = bool(passed)
             entry["was_solved"] = bool(passed or entry.get("was_solved"))
-            entry.update(digest=digest(source), mistake=mistake, when=int(time.time()))
+            entry.update(digest=Answer.of(source).digest, mistake=mistake, when=int(time.time()))
             _write(folder / FILE, {"v": VERSION, "exercises": state.entries})
             return said
     except filelock.Timeout:

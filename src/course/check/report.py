@@ -11,9 +11,10 @@ import importlib.util
 import subprocess
 import sys
 
-from course.check import child, judge, kernel_words
+from course.check import child
+from course.judging import judge, kernel_words
 from course.specs.exercise import Exercise
-from gradeworker.answer import Job, _given_modules, _poisoned_allocations, load
+from gradeworker.answer import Job, given_modules, load, poisoned_allocations
 
 SECONDS = 300
 ARCHS = (80, 90)
@@ -74,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
     job = Job.from_bytes(sys.stdin.buffer.read())
     args, kwargs = job.cases[0]
     driver, job.driver = job.driver, ""
-    with _given_modules(job.modules), _poisoned_allocations():
+    with given_modules(job.modules), poisoned_allocations():
         kernel = _Recorder(load(job))
         drive = _driver(job.prelude, driver)
         with kernelcheck.checked(record=False) as trace:

@@ -8,8 +8,9 @@ import io
 from dataclasses import dataclass
 from pathlib import Path
 
+from course.chapters import file_stem
 from course.check import progress
-from course.specs import CHAPTERS, exercises, file_stem
+from course.specs import CHAPTERS, exercises
 from course.specs.exercise import Exercise
 
 WIDTH = 100

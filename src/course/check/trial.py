@@ -5,39 +5,17 @@ from __future__ import annotations
 import importlib.util
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from contextlib import nullcontext
 
 import torch
 
-from course.check import child, judge
+from course.check import child, in_model
+from course.check.in_model import Trial
+from course.judging import judge
 from course.specs.exercise import Exercise
-from gradeworker.answer import _given_modules, load
+from gradeworker.answer import given_modules, load
 
 MODEL = "smollm2-135m"
-NEW_TOKENS = 24
-
-
-@dataclass(frozen=True)
-class Trial:
-    """How an answer takes part in the real model.
-
-    context: inside it the model uses the answer (see :func:`swap`).
-    continue_text: ``(checkpoint, prompt, max_tokens)`` -> list of token ids; None is the course's own generator.
-    logits: ``(token_ids [T])`` -> logits [T, vocab_size] by the answer, where it does the forward pass itself.
-    encode, decode: ``(text)`` -> ids and ``(ids)`` -> text; None is SmolLM2's own tokenizer.
-    note: a last line, or a function that makes it once the text is written.
-    new_tokens: how many tokens are written; few where the answer is a kernel, which the interpreter runs slowly.
-    """
-
-    context: Callable[[], AbstractContextManager] = nullcontext
-    continue_text: Callable | None = None
-    logits: Callable | None = None
-    encode: Callable[[str], list[int]] | None = None
-    decode: Callable[[list[int]], str] | None = None
-    note: str | Callable[[], str] = ""
-    new_tokens: int = NEW_TOKENS
-
 
 _checkpoint = None
 
@@ -52,19 +30,12 @@ def checkpoint():
     return _checkpoint
 
 
-def swap(**functions) -> Callable[[], AbstractContextManager]:
-    """A context factory that puts functions in the place of the model's own operations."""
-    from llm_internals import ops
-
-    return lambda: ops.use(**functions)
-
-
 def run(item: Exercise, source: str, prompt: str) -> str:
     """What the model says with the answer inside, how that compares with the course's own code, how fast it is.
 
     One line when the answer does not pass its check yet. Raises ValueError when the exercise has no place in the model.
     """
-    if item.in_model is None:
+    if not item.in_model:
         raise ValueError(f"{item.id} has no place inside the model to be tried in")
     kernel = item.track == "kernel"
     if kernel and importlib.util.find_spec("triton") is None:
@@ -75,9 +46,9 @@ def run(item: Exercise, source: str, prompt: str) -> str:
     loaded = checkpoint()
     ids = torch.tensor(loaded.tokenizer.encode(prompt))
     reference = loaded.model(ids)
-    with _given_modules(item.job("", []).modules):
-        trial = item.in_model(load(_job(item, source)), loaded)
-        own, own_seconds = _timed(_own_generator, loaded, prompt, trial.new_tokens)
+    with given_modules(item.job("", []).modules):
+        trial = in_model.of(item.id)(load(_job(item, source)), loaded)
+        own, own_seconds = _timed(trial.own or _own_generator, loaded, prompt, trial.new_tokens)
         my_ids = trial.encode(prompt) if trial.encode else ids.tolist()
         if my_ids != ids.tolist():
             return f"{prompt!r} became {my_ids}; SmolLM2's own tokenizer says {ids.tolist()}"
@@ -87,7 +58,7 @@ def run(item: Exercise, source: str, prompt: str) -> str:
     note = trial.note() if callable(trial.note) else trial.note
     speed = f"{len(tokens) / seconds:.1f} tokens/s with your {item.entry}"
     lines = [f"{prompt}|{(trial.decode or loaded.tokenizer.decode)(tokens)}", _tokens_line(list(tokens), own), moved,
-             f"{speed}, {len(own) / own_seconds:.1f} with the course's own code", note]
+             f"{speed}, {len(own) / own_seconds:.1f} {trial.compared}", note]
     return "\n".join(line for line in lines if line)
 
 

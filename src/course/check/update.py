@@ -4,7 +4,7 @@ Every cell of the course carries ``metadata.course``: its role, its key, and ``s
 was handed out. From these it is told which of the learner's cells are the course's, which of those were edited, and
 which are the learner's own. The result is the pristine notebook with
 
-- each answer in its place (found by the rules of `course.grade.submission`),
+- each answer in its place (found by the rules of `course.notebooks.submission`),
 - a prediction as the learner wrote it,
 - every other cell of the learner, and every cell of the course that they changed, below the cell it stood below.
 
@@ -24,10 +24,9 @@ from pathlib import Path
 
 import nbformat
 
-from course.check import editions
-from course.check.cells import is_stub, marked_id
-from course.check.progress import digest
-from course.grade import submission as submissions
+from course.notebooks import editions
+from course.notebooks import submission as submissions
+from course.sources import Answer
 from course.specs.exercise import Exercise
 
 BACKUP = ".ipynb.bak"
@@ -163,7 +162,7 @@ def _prove(mine: dict, merged: dict, items: list[Exercise]) -> None:
     before, after = (submissions.extract(notebook, "", items).answers for notebook in (mine, merged))
     for item in items:
         one, two = before.get(item.id), after.get(item.id)
-        if one is not None and not is_stub(one) and _unmarked(one) != _unmarked(two or ""):
+        if one is not None and not one.is_stub and _unmarked(one) != _unmarked(two or ""):
             raise CannotUpdate(f"left alone: your answer to {item.id} could not be carried over unchanged. Move it "
                                f"into one cell whose first line is `# answer: {item.id}`, then run `course update` "
                                "again")
@@ -172,11 +171,11 @@ def _prove(mine: dict, merged: dict, items: list[Exercise]) -> None:
 def _unmarked(source: str) -> str:
     """The code of an answer: the marker is ours to add, empty lines are nobody's."""
     lines = source.splitlines()
-    return "\n".join(line.rstrip() for line in lines if line.strip() and not marked_id(line))
+    return "\n".join(line.rstrip() for line in lines if line.strip() and not Answer(line).marked_id)
 
 
 def _course(thing: dict) -> dict:
-    return submissions._metadata(thing, "course")
+    return submissions.metadata_of(thing, "course")
 
 
 def _key(cell: dict) -> tuple[str, str] | None:
@@ -188,7 +187,7 @@ def _key(cell: dict) -> tuple[str, str] | None:
 def _edited(cell: dict) -> bool:
     """Did the learner change this cell of the course? Of cells without a digest it is taken that they did not."""
     stub = _course(cell).get("stub")
-    return isinstance(stub, str) and digest(submissions._source(cell)) != stub
+    return isinstance(stub, str) and submissions.source_of(cell).digest != stub
 
 
 class _Merger:
@@ -199,7 +198,7 @@ class _Merger:
         self.merged = copy.deepcopy(pristine)
         self.slots: dict[str, dict] = {cell["id"]: cell for cell in self.merged["cells"]}
         self.by_key = {_key(cell): cell["id"] for cell in self.merged["cells"]}
-        self.pristine = {cell["id"]: submissions._source(cell) for cell in self.merged["cells"]}
+        self.pristine = {cell["id"]: submissions.source_of(cell) for cell in self.merged["cells"]}
         self.above: dict[str, list[dict]] = {name: [] for name in self.slots}
         self.below: dict[str, list[dict]] = {name: [] for name in self.slots}
         self.top: list[dict] = []
@@ -236,29 +235,28 @@ class _Merger:
     def _answers(self) -> dict[str, list[dict]]:
         """By cell id of the exercise: the cells that answer it, in order, without stubs."""
         self.candidates: dict[str, list[dict]] = {item.cell_id: [] for item in self.items}
-        by_cell_id = {item.cell_id: item for item in self.items}
         by_id = {item.id: item for item in self.items}
         for cell in self.mine["cells"]:
             if cell["cell_type"] == "code":
-                name = submissions._identity(cell, submissions._source(cell), by_cell_id, by_id)
+                name = submissions.identity(cell, self.items)
                 if name:
                     self.candidates[by_id[name].cell_id].append(cell)
         for item in self.items:
             if not self.candidates[item.cell_id]:
-                named = submissions._by_name(self.mine, item)
+                named = submissions.by_name(self.mine, item)
                 self.candidates[item.cell_id] = [
-                    cell for cell in self.mine["cells"] if named and submissions._source(cell) == named[0]
+                    cell for cell in self.mine["cells"] if named and submissions.source_of(cell) == named[0]
                 ][:1]
-        return {name: [cell for cell in cells if not is_stub(submissions._source(cell))]
+        return {name: [cell for cell in cells if not submissions.source_of(cell).is_stub]
                 for name, cells in self.candidates.items()}
 
     def _stubs(self) -> dict[int, str]:
         return {id(cell): name for name, cells in self.candidates.items() for cell in cells
-                if is_stub(submissions._source(cell))}
+                if submissions.source_of(cell).is_stub}
 
     def _slot(self, cell: dict) -> str | None:
         """The pristine cell that this one is a copy of, if it is the first such copy."""
-        source = submissions._source(cell)
+        source = submissions.source_of(cell)
         named = self.by_key.get(_key(cell)) if _key(cell) else cell.get("id")
         if named is None or named not in self.slots:
             named = None if _key(cell) else next((name for name, text in self.pristine.items() if text == source), None)
@@ -267,9 +265,9 @@ class _Merger:
         return named if fits and not is_answer and named not in self.taken else None
 
     def _answer(self, name: str, cell: dict) -> None:
-        slot, source = self.slots[name], submissions._source(cell)
+        slot, source = self.slots[name], submissions.source_of(cell)
         item = next(item for item in self.items if item.cell_id == name)
-        if marked_id(source) is None:
+        if source.marked_id is None:
             source = f"# answer: {item.id}\n{source}"
         handed, now = _course(cell).get("stub"), _course(slot)["stub"]
         if isinstance(handed, str) and handed != now:
@@ -284,10 +282,10 @@ class _Merger:
         text = (f"The task of `{item.id}` changed with this release. Your answer is below as you wrote it; this is the "
                 f"cell as it is handed out now:\n\n```python\n{stub}\n```")
         return {"cell_type": "markdown", "id": f"{item.cell_id}-note", "source": text.splitlines(True), "metadata": {
-            "course": {"v": 1, "role": "note", "key": item.id, "stub": digest(text)}}}
+            "course": {"v": 1, "role": "note", "key": item.id, "stub": Answer(text).digest}}}
 
     def _given(self, name: str, cell: dict) -> None:
-        slot, source = self.slots[name], submissions._source(cell)
+        slot, source = self.slots[name], submissions.source_of(cell)
         self.taken[name] = cell
         if source == self.pristine[name]:
             self._fill(slot, cell, source)
@@ -303,14 +301,14 @@ class _Merger:
         role, key = _key(cell)
         if role == "note":
             return place
-        if role == "answer" and (role, key) not in self.by_key and not is_stub(submissions._source(cell)):
+        if role == "answer" and (role, key) not in self.by_key and not submissions.source_of(cell).is_stub:
             self.done.gone.append(key)
         # What stood below such a cell must not slip into the answer above it.
         for name in self.candidates:
             if place is self.below[name]:
                 place = self.below.get(f"{name}-check", place)
         kept = (role, key) in self.by_key or _edited(cell) or (role == "answer" and key in self.done.gone)
-        if kept and not is_stub(submissions._source(cell)):
+        if kept and not submissions.source_of(cell).is_stub:
             place.append(self._own(cell))
         return place
 
@@ -328,11 +326,11 @@ class _Merger:
         ours = _key(cell) is not None
         drop = {"course", "nbgrader"} | ({"editable", "deletable"} if ours else set())
         kept["metadata"] = {key: value for key, value in metadata.items() if key not in drop}
-        kept["source"] = submissions._source(cell).splitlines(True)
+        kept["source"] = submissions.source_of(cell).splitlines(True)
         if kept["cell_type"] == "code":
             kept.setdefault("outputs", [])
             kept.setdefault("execution_count", None)
-        self.done.own_cells += bool(submissions._source(cell).strip())
+        self.done.own_cells += bool(submissions.source_of(cell).strip())
         return kept
 
     def _finish(self) -> Update:
@@ -365,7 +363,6 @@ def update_folder(work: Path, exercises: Path) -> tuple[list[str], bool]:
 
     Returns one line a notebook, and whether all of them could be updated.
     """
-    from course.grade.grading import exercises_of
 
     lines, good = [], True
     for pristine in sorted(exercises.glob("*.ipynb")):
@@ -374,7 +371,7 @@ def update_folder(work: Path, exercises: Path) -> tuple[list[str], bool]:
             path.write_bytes(pristine.read_bytes())
             lines.append(f"{path.name}: new")
             continue
-        items = exercises_of(json.loads(pristine.read_text(encoding="utf-8")), pristine)
+        items = submissions.exercises_of(json.loads(pristine.read_text(encoding="utf-8")), pristine)
         try:
             done = update_file(path, pristine, items)
         except CannotUpdate as error:
@@ -396,7 +393,6 @@ def _reopen(ids: list[str], work: Path) -> None:
 
 def behind(work: Path, exercises: Path) -> list[str]:
     """Names of the learner's notebooks that were handed out as something else than what is released now."""
-    from course.grade.grading import exercises_of
 
     names = []
     for pristine in sorted(exercises.glob("*.ipynb")):
@@ -405,7 +401,32 @@ def behind(work: Path, exercises: Path) -> list[str]:
         except submissions.Unreadable:
             continue
         released = json.loads(pristine.read_text(encoding="utf-8"))
-        released = _as_theirs(released, mine, exercises_of(released, pristine))
+        released = _as_theirs(released, mine, submissions.exercises_of(released, pristine))
         if all(isinstance(cell, dict) for cell in mine["cells"]) and _differs(mine, released):
             names.append(pristine.name)
     return names
+
+
+def reset(item: Exercise, path: Path, released: Path) -> Path:
+    """Put the stub back into a learner's copy. The answer goes to a text file beside the notebook, which is returned.
+
+    Raises ValueError when there is no copy yet, or no cell of this exercise in it.
+    """
+    if not path.is_file():
+        raise ValueError(f"you have no copy of {path.name} yet: `course start` makes one")
+    notebook = json.loads(path.read_text(encoding="utf-8-sig"))
+    pristine = json.loads(released.read_text(encoding="utf-8"))
+    stub = next(cell["source"] for cell in pristine["cells"] if cell.get("id") == item.cell_id)
+    hits = [cell for cell in notebook["cells"]
+            if cell.get("id") == item.cell_id or submissions.source_of(cell).marked_id == item.id]
+    if not hits:
+        raise ValueError(f"{path} has no cell for {item.id}: add one whose first line is `# answer: {item.id}`")
+    backup = path.with_name(f"{item.cell_id}.{time.strftime('%Y%m%d-%H%M%S')}.py")
+    backup.write_text("\n\n".join(submissions.source_of(cell) for cell in hits) + "\n", encoding="utf-8")
+    for cell in hits:
+        cell["source"] = stub
+        cell["outputs"], cell["execution_count"] = [], None
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+    return backup

@@ -27,8 +27,8 @@ def open_submission(digest: str, student: str = "") -> None:
 
 def grade(exercise_id: str) -> None:
     """Grade one exercise of the opened submission: print the constant line, or raise GradeError with feedback."""
-    from course.check import feedback
     from course.grade.grading import grade_answer
+    from course.judging import feedback
     from course.specs import exercise
 
     item = exercise(exercise_id)
@@ -46,34 +46,28 @@ def grade(exercise_id: str) -> None:
     print(feedback.passed_line(exercise_id))
 
 
-def state_folder() -> Path:
-    """Where the grader keeps its secret when none is given."""
-    import os
-
-    import platformdirs
-
-    home = os.environ.get("LLM_INTERNALS_HOME") or platformdirs.user_state_dir("llm-internals")
-    return Path(home) / "grading"
-
-
 def _launch() -> None:
     """Start the worker's process, if there is none, and import meanwhile what grading needs."""
     import atexit
 
-    from course.grade import sandbox, zygote
+    from course.running import sandbox, zygote
 
     if "launched" in _state or "worker" in _state or not zygote.HAS_FORK:
         return
     _state["launched"] = zygote.launch(sandbox.probe().backend)
     atexit.register(_state["launched"].close, at_once=True)
-    zygote.import_meanwhile()
+    with zygote.importing():
+        from course import specs
+        from course.grade import grading  # noqa: F401
+
+        specs.exercises()
 
 
 def _worker():
     if "worker" not in _state:
         import atexit
 
-        from course.grade.worker import Worker
+        from course.running.worker import Worker
 
         _state["worker"] = Worker(launched=_state.pop("launched", None))
         atexit.register(_state["worker"].close)
@@ -81,6 +75,7 @@ def _worker():
 
 
 def _secret() -> bytes:
+    from course import paths
     from course.grade import secret
 
-    return secret.read(state_folder())
+    return secret.read(paths.state())

@@ -7,7 +7,7 @@ import io
 import tokenize
 import unicodedata
 
-from course import syntax
+from course.sources import Answer
 from course.specs.exercise import Exercise
 
 MANY_ENTRIES = 48  # of a literal: more is a table
@@ -22,18 +22,20 @@ CACHES = {"cache", "lru_cache", "cached_property"}
 
 def look_at(item: Exercise, source: str) -> list[str]:
     """Reasons to look at this answer, each with its line; empty for what is ordinary."""
-    try:
-        tree = syntax.parse(source)
-        found = sorted({*_tables(tree), *_sizes(tree), *_memory(tree), *_reaches(tree), *_words(tree, item.denied),
-                        *_letters(source), *_unused(tree, item)})
-    except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
+    answer = Answer.of(source)
+    if answer.tree is None:
         return []  # the verdict says what is wrong with it
+    try:
+        found = sorted({*_tables(answer), *_sizes(answer), *_memory(answer), *_reaches(answer),
+                        *_words(answer, item.denied), *_letters(answer), *_unused(answer, item)})
+    except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
+        return []  # what tokenize does not read, a worker may
     return [f"line {line}: {text}" if line else text for line, text in found[:MOST]]
 
 
-def _tables(tree: ast.AST):
-    docstrings = _docstrings(tree)
-    for node in syntax.walk(tree):
+def _tables(answer: Answer):
+    docstrings = _docstrings(answer)
+    for node in answer.nodes:
         if isinstance(node, (ast.List, ast.Tuple, ast.Set)) and len(node.elts) > MANY_ENTRIES:
             yield node.lineno, f"a literal of {len(node.elts)} entries: is it a table of results?"
         elif isinstance(node, ast.Dict) and len(node.keys) > MANY_ENTRIES:
@@ -45,10 +47,10 @@ def _tables(tree: ast.AST):
                 yield node.lineno, f"a number of {node.value.bit_length()} bits: does it hold data?"
 
 
-def _sizes(tree: ast.AST):
+def _sizes(answer: Answer):
     """Shapes and lengths compared with plain numbers: one or two are edge cases, many are cases learned by heart."""
     hits = []
-    for node in syntax.walk(tree):
+    for node in answer.nodes:
         sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
         sides += [node.subject] if isinstance(node, ast.Match) else []
         fixed = isinstance(node, ast.Match) or any(_number(side) for side in sides)
@@ -71,10 +73,10 @@ def _is_size(node: ast.AST) -> bool:
     return bool(names & SIZES)
 
 
-def _memory(tree: ast.AST):
+def _memory(answer: Answer):
     """What lives on from one call to the next."""
-    functions = [node for node in syntax.walk(tree) if isinstance(node, ast.FunctionDef)]
-    for node in syntax.walk(tree):
+    functions = [node for node in answer.nodes if isinstance(node, ast.FunctionDef)]
+    for node in answer.nodes:
         if isinstance(node, ast.Global):
             yield node.lineno, "a global variable: what lives on between calls?"
     for function in functions:
@@ -90,8 +92,8 @@ def _memory(tree: ast.AST):
                 yield node.lineno, f"{target.id} writes on itself: what lives on between calls?"
 
 
-def _reaches(tree: ast.AST):
-    for node in syntax.walk(tree):
+def _reaches(answer: Answer):
+    for node in answer.nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in WITHIN:
             yield node.lineno, f"{node.func.id}(...) asks what an object is, not what it holds"
         elif isinstance(node, ast.Attribute) and node.attr in {"initial_seed", "get_rng_state", "set_rng_state"}:
@@ -100,9 +102,9 @@ def _reaches(tree: ast.AST):
             yield node.lineno, "whatever goes wrong is caught: what is done instead?"
 
 
-def _words(tree: ast.AST, denied: tuple[str, ...]):
-    docstrings = _docstrings(tree)
-    for node in syntax.walk(tree):
+def _words(answer: Answer, denied: tuple[str, ...]):
+    docstrings = _docstrings(answer)
+    for node in answer.nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
             named = next((word for word in denied if word in node.value.lower()), None)
             if named:
@@ -122,9 +124,9 @@ def _letters(source: str):
             yield token.start[0], f"the name {token.string!r} only looks like plain letters"
 
 
-def _unused(tree: ast.Module, item: Exercise):
+def _unused(answer: Answer, item: Exercise):
     """An answer that reads none of its arguments gives the same whatever it is asked."""
-    for node in tree.body:
+    for node in answer.tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == item.entry:
             wanted = {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}
             read = {each.id for statement in node.body for each in ast.walk(statement) if isinstance(each, ast.Name)}
@@ -132,8 +134,8 @@ def _unused(tree: ast.Module, item: Exercise):
                 yield node.lineno, f"{item.entry} reads none of its arguments"
 
 
-def _docstrings(tree: ast.AST) -> set[int]:
-    return {id(node.value) for node in syntax.walk(tree) if isinstance(node, ast.Expr)}
+def _docstrings(answer: Answer) -> set[int]:
+    return {id(node.value) for node in answer.nodes if isinstance(node, ast.Expr)}
 
 
 def _last_name(node: ast.AST | None) -> str:

@@ -17,20 +17,22 @@ from pathlib import Path
 
 import course
 import course.given
+import course.judging
+import course.notebooks
 import course.specs
 import gradeworker
 import kernelcheck
-from course.check import feedback
-from course.check.cells import is_stub
-from course.check.judge import Verdict
-from course.check.progress import normalise
+from course import paths, sources
+from course.classroom.identity import Handed
 from course.grade import audit, grading, variants
 from course.grade import secret as secrets
-from course.grade import submission as submissions
-from course.grade.identity import Handed
-from course.grade.submission import Unreadable
-from course.grade.worker import Worker
-from course.grade.zygote import Zygote
+from course.judging import feedback
+from course.judging.judge import Verdict
+from course.notebooks import submission as submissions
+from course.notebooks.submission import Unreadable
+from course.running.worker import Worker
+from course.running.zygote import Zygote
+from course.sources import Answer
 from course.specs import exercises as all_exercises
 from course.specs.exercise import Exercise
 
@@ -67,8 +69,7 @@ class Graded:
     unreadable: str = ""
     look_at: list[str] = field(default_factory=list)  # odd, not forbidden: reasons, for the instructor
     lms_id: str = ""
-    sources: dict[str, str] = field(default_factory=dict, repr=False)  # kept out of reports
-    shapes: dict[str, str] = field(default_factory=dict, repr=False)  # what `publish.similar` compares
+    shapes: dict[str, str] = field(default_factory=dict, repr=False)  # what `reports.similar` compares
     attempt: int = 0
     when: float = 0.0
     late: bool = False
@@ -118,7 +119,7 @@ class Marks:
             judges_digest(),
             repr(item.edition),
             self._salt,
-            "" if source is None else normalise(source),
+            "" if source is None else Answer.of(source).normal,
         ]
         return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -144,17 +145,19 @@ class Marks:
             ) from None
 
 
-JUDGES = (course.check, course.given, course.specs, gradeworker, kernelcheck)
+JUDGES = (course.given, course.judging, course.notebooks, course.specs, gradeworker, kernelcheck)
 
 
 @functools.cache
 def judges_digest() -> str:
-    """Digest of all code that a verdict depends on: specs, comparison, gate, given parts, worker, kernelcheck.
+    """Digest of all code that a verdict depends on: specs and the solutions that near-misses are edits of, comparison,
+    gate, given parts, worker, kernelcheck.
 
     All of it, not only the exercise's own spec: a mended comparison or a mended worker must not leave old marks alive.
     """
     files = [file for package in JUDGES for file in sorted(Path(package.__file__).parent.rglob("*.py"))]
-    files += [Path(module.__file__) for module in (grading, secrets, submissions, variants)]
+    files += [Path(module.__file__) for module in (grading, secrets, sources, variants)]
+    files += sorted(paths.solutions().glob("*.py"))
     whole = hashlib.sha256()
     for file in files:
         whole.update(hashlib.sha256(file.read_bytes()).digest())
@@ -177,7 +180,7 @@ def grade_one(
     """
     try:
         notebook = submissions.read(handed.path)
-        items = grading.exercises_of(notebook, handed.path)
+        items = submissions.exercises_of(notebook, handed.path)
         submission = submissions.extract(notebook, handed.student, items)
     except Unreadable as error:
         items = list(all_exercises(handed.stem)) if handed.stem else []
@@ -202,11 +205,11 @@ def grade_one(
         when=handed.when,
         late=handed.late,
         checkers=version(secret, personal),
-        sources=submission.answers,
+        shapes={name: answer.shape for name, answer in submission.answers.items() if answer.shape},
         look_at=[
             f"{item.id}, {reason}"
             for item in items
-            if item.id in submission.answers and not is_stub(submission.answers[item.id])
+            if item.id in submission.answers and not submission.answers[item.id].is_stub
             for reason in audit.look_at(item, submission.answers[item.id])
         ],
     )
@@ -279,27 +282,3 @@ def in_order(graded: list[Graded], handed: list[Handed]) -> list[Graded]:
     """What came back in any order, in the order of what was handed in."""
     place = {str(item.path): number for number, item in enumerate(handed)}
     return sorted(graded, key=lambda item: place.get(item.path, len(place)))
-
-
-def parse_shard(text: str) -> tuple[int, int]:
-    """Part and count of "2/5", from 1. Raises ValueError for anything else."""
-    try:
-        part, count = (int(number) for number in text.split("/"))
-    except ValueError:
-        raise ValueError(
-            f"--shard takes i/n such as 2/5, not {text!r}; in a Kubernetes Indexed Job: "
-            "--shard $((JOB_COMPLETION_INDEX + 1))/20"
-        ) from None
-    if not 1 <= part <= count:
-        raise ValueError(f"--shard {text}: i goes from 1 to n")
-    return part, count
-
-
-def shard(handed: list[Handed], text: str) -> list[Handed]:
-    """The i-th of n parts ("2/5"): by student, so that nobody is split. Raises ValueError for anything else."""
-    part, count = parse_shard(text)
-
-    def home(item: Handed) -> int:
-        return int(hashlib.sha256(item.student.encode("utf-8", "surrogatepass")).hexdigest(), 16) % count
-
-    return [item for item in handed if home(item) == part - 1]

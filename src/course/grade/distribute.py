@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import course
-from course.check.judge import Verdict
-from course.grade import grading, sandbox
-from course.grade import submission as submissions
+from course.classroom.identity import Handed
 from course.grade.batch import Graded, Mark, Marks, grade_one, mark_of
-from course.grade.identity import Handed
-from course.grade.submission import Unreadable
-from course.grade.worker import Worker
+from course.judging.judge import Verdict
+from course.notebooks import submission as submissions
+from course.notebooks.submission import Unreadable
+from course.running import sandbox
+from course.running.worker import Worker
 
 ATTEMPTS = 2  # a call that was lost with its node is sent once more
 NO_RAY = "--ray needs Ray, which is not installed: pip install 'llm-internals[ray]' (or pip install 'ray>=2.40,<3')"
@@ -174,7 +174,7 @@ def _infra(order: Order, probe: sandbox.Probe, reason: str) -> Graded:
     """What is left of a submission that could not be graded: an ``infra`` for each of its exercises."""
     item = order.handed
     try:
-        items = grading.exercises_of(submissions.read(item.path), item.path)
+        items = submissions.exercises_of(submissions.read(item.path), item.path)
     except Unreadable:
         items = []
     verdicts = [mark_of(Verdict("infra", each, note=reason)) for each in items]

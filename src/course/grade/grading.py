@@ -6,13 +6,14 @@ import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from course.check import gate
-from course.check.cells import is_stub
-from course.check.judge import Verdict, calls, judge
 from course.grade import secret as secrets
-from course.grade import submission as submissions
-from course.grade.submission import Submission, Unreadable
-from course.grade.worker import Worker, WorkerFailed
+from course.judging import gate
+from course.judging.judge import Verdict, calls, judge
+from course.notebooks import submission as submissions
+from course.notebooks.submission import Submission, Unreadable
+from course.running.worker import Worker, WorkerFailed
+from course.sources import Answer
+from course.specs import exercises as all_exercises
 from course.specs.exercise import Exercise
 
 
@@ -38,7 +39,10 @@ class Report:
 
 def grade_answer(worker: Worker, exercise: Exercise, source: str | None, secret: bytes) -> Verdict:
     """The verdict on one answer. ``source`` None: there was none."""
-    if source is None or is_stub(source):
+    if source is None:
+        return Verdict("missing", exercise)
+    source = Answer.of(source)
+    if source.is_stub:
         return Verdict("missing", exercise)
     findings = gate.inspect(source, exercise.denied, exercise.given, kernel=exercise.track == "kernel")
     if findings:
@@ -74,55 +78,16 @@ def grade_submission(worker: Worker, submission: Submission, exercises: list[Exe
 
 def grade_file(worker: Worker, path: Path, exercises: list[Exercise] | None, secret: bytes) -> Report:
     """Grade a notebook file; which exercises count is told from the notebook unless given."""
-    from course.specs import exercises as all_exercises
-
     try:
         notebook = submissions.read(path)
         if exercises is None:
-            exercises = exercises_of(notebook, path)
+            exercises = submissions.exercises_of(notebook, path)
         submission = submissions.extract(notebook, path.stem, exercises)
     except Unreadable as error:
-        wanted = exercises if exercises is not None else _by_file_name(path) or list(all_exercises())
+        wanted = exercises if exercises is not None else submissions.exercises_by_name(path) or list(all_exercises())
         verdicts = [Verdict("unreadable", item, note=str(error)) for item in wanted]
         return Report(path.stem, str(path), verdicts, unreadable=str(error))
     return grade_submission(worker, submission, exercises, secret, str(path))
-
-
-def exercises_of(notebook: dict, path: Path) -> list[Exercise]:
-    """The exercises of the chapter that this notebook answers: told by its answers, its file name, its metadata.
-
-    What a notebook says of itself comes last, so that none can choose a chapter with less to do.
-    """
-    from course.specs import CHAPTERS, exercises
-
-    every = list(exercises())
-    answered = {submissions.identity(cell, every) for cell in notebook["cells"] if isinstance(cell, dict)} - {None}
-    counts = {stem: sum(item.split(".")[0] == stem for item in answered) for stem in CHAPTERS}
-    by_name = _by_file_name(path)
-    most = max(counts.values())
-    if most:
-        best = [stem for stem, count in counts.items() if count == most]
-        if by_name and by_name[0].stem in best:
-            return by_name
-        return list(exercises(best[0]))
-    if by_name:
-        return by_name
-    stem = submissions._metadata(notebook, "course").get("stem")
-    if isinstance(stem, str) and stem in CHAPTERS:
-        return list(exercises(stem))
-    raise Unreadable(
-        "it cannot be told which chapter this notebook answers: name the file as it was handed out "
-        "(04_kv_cache.ipynb) or keep the lines `# answer: ...`"
-    )
-
-
-def _by_file_name(path: Path) -> list[Exercise] | None:
-    from course.specs import CHAPTERS, exercises
-
-    for stem in CHAPTERS:
-        if stem in path.name:
-            return list(exercises(stem))
-    return None
 
 
 def _tail(log: str) -> str:

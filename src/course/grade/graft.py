@@ -10,9 +10,9 @@ import json
 import os
 from pathlib import Path
 
-from course.check.feedback import passed_line
-from course.grade import submission as submissions
-from course.grade.submission import Submission, Unreadable
+from course.judging.feedback import passed_line
+from course.notebooks import submission as submissions
+from course.notebooks.submission import Submission, Unreadable
 
 SOURCE_KEY = "course_answer"
 
@@ -22,11 +22,10 @@ def graft(path: Path, output: Path, exercises: list | None = None, student: str 
 
     ``student``: whose constants the exercises have; "": those that the course prints.
     """
-    from course.grade.grading import exercises_of
-    from course.grade.light_nbformat import nbformat
+    from course.notebooks.light_nbformat import nbformat
 
     notebook = submissions.read(path)
-    wanted = exercises if exercises is not None else exercises_of(notebook, path)
+    wanted = exercises if exercises is not None else submissions.exercises_of(notebook, path)
     submission = submissions.extract(notebook, path.stem, wanted)
     grafted = make(submission, wanted, student)
     # JSON by itself may hold half a surrogate pair, UTF-8 may not: what is written is ASCII.
@@ -43,7 +42,7 @@ def graft(path: Path, output: Path, exercises: list | None = None, student: str 
 
 def make(submission: Submission, exercises: list, student: str = "") -> dict:
     """The graded notebook as nbformat has it."""
-    from course.grade.light_nbformat import nbformat
+    from course.notebooks.light_nbformat import nbformat
 
     v4 = nbformat.v4
     opened = f'"{submission.digest}"' + (f", student={json.dumps(student)}" if student else "")
@@ -75,14 +74,14 @@ def find(digest: str, folder: Path) -> Submission:
             notebook = submissions.read(path)
         except Unreadable:
             continue
-        if submissions._metadata(notebook, "course").get("digest") != digest:
+        if submissions.metadata_of(notebook, "course").get("digest") != digest:
             continue
         answers = {}
         for cell in notebook["cells"]:
             metadata = cell.get("metadata") if isinstance(cell, dict) else None
             key = metadata.get(SOURCE_KEY) if isinstance(metadata, dict) else None
             if isinstance(key, str) and cell.get("cell_type") == "raw":
-                answers[key] = submissions._source(cell)
+                answers[key] = submissions.source_of(cell)
         found = Submission(path.stem, answers)
         if found.digest == digest:  # else it only says so
             return found

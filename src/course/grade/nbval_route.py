@@ -22,9 +22,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from course import paths
+from course.classroom.identity import Handed
+from course.classroom.names import folders, safe
 from course.grade import graft as grafts
-from course.grade.identity import Handed, folders, safe
-from course.grade.submission import Unreadable
+from course.notebooks.submission import Unreadable
 
 CELL_SECONDS = 300
 INDEX = "index.json"
@@ -118,7 +119,7 @@ def command(notebook: Path, configuration: Path, junit: Path) -> list[str]:
     return [
         sys.executable, "-P", "-m", "pytest", "--nbval", "--nbval-current-env", "--nbval-cell-timeout",
         str(CELL_SECONDS), "--noconftest", "-c", str(configuration), "--rootdir", str(notebook.parent),
-        "-p", "course.grade.light_nbformat", "-p", "no:cacheprovider", "-p", "no:xdist", "--color=no", "-q",
+        "-p", "course.notebooks.light_nbformat", "-p", "no:cacheprovider", "-p", "no:xdist", "--color=no", "-q",
         f"--junitxml={junit}", str(notebook),
     ]
 

@@ -9,7 +9,7 @@ import os
 import secrets
 from pathlib import Path
 
-from course.check.progress import normalise
+from course.sources import Answer
 from course.specs.exercise import Case, Draw, Exercise
 
 ENV = "COURSE_GRADE_SECRET"
@@ -63,10 +63,10 @@ def _make(path: Path) -> None:
 
 def hidden_cases(secret: bytes, exercise: Exercise, source: str, rounds: int = 2) -> list[Case]:
     """The cases this answer is graded on: ``rounds`` draws, each from its own seed."""
-    text = normalise(source).encode("utf-8", "surrogatepass")
+    digest = bytes.fromhex(Answer.of(source).digest)
     cases: list[Case] = []
     for number in range(rounds):
-        message = b"\0".join([hashlib.sha256(text).digest(), exercise.id.encode(), str(number).encode()])
+        message = b"\0".join([digest, exercise.id.encode(), str(number).encode()])
         seed = hmac.new(secret, message, hashlib.sha256).hexdigest()
         cases += exercise.cases(Draw(seed))
     return cases

@@ -1,11 +1,18 @@
 """What an exercise is: its signature, its cases, its tolerance, and the mistakes it can name.
 
-A spec module (``course/specs/<stem>.py``) makes one :class:`Exercise` for each task of its chapter and attaches
-near-misses and alternates to it as decorated functions, so that wrong and right answers are real, linted code:
+A spec (``course/specs/<stem>/<exercise>.py``) makes one :class:`Exercise` and attaches near-misses and alternates to it.
+A near-miss is an edit of the course's own solution, so that the mistake is all there is to read; one that computes in
+another way, and every alternate, is a decorated function, real, linted code:
 
     RMS_NORM = Exercise(id="transformer_block.rms_norm", ..., reference=..., cases=...)
 
-    @RMS_NORM.near_miss("subtracts the mean", says="LayerNorm does that; RMSNorm keeps the mean.")
+    RMS_NORM.near_miss(
+        "the weight is missing",
+        {" * weight": ""},
+        says="Each channel has a scale of its own: multiply by weight at the end.",
+    )
+
+    @RMS_NORM.alternate("by division, in fp64")
     def rms_norm(x, weight, eps):
         ...
 
@@ -23,11 +30,13 @@ import re
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import resources
 from typing import Any
 
 import torch
 
-from course import syntax
+from course import sources
+from course.specs import solutions
 from gradeworker.answer import Job
 from gradeworker.wire import Build
 
@@ -123,7 +132,7 @@ class Alternate(_Written):
 
 @dataclass
 class Exercise:
-    """One task. See DESIGN, "An exercise", for the rules that its fields serve."""
+    """One task, and all that is needed to judge an answer to it."""
 
     id: str  # stem.name, as in the marker `# answer: kv_cache.append`
     title: str
@@ -144,7 +153,7 @@ class Exercise:
     given: tuple[str, ...] = ()  # modules below course.given whose source travels with the job
     drive: Callable | None = None  # drive(answer, *args): how a class or a generator is put through a case
     bytes_bound: Callable | None = None  # kernel: bytes_bound(*args) that it may move, counted without a cache
-    in_model: Callable | None = None  # in_model(answer, checkpoint) -> course.check.trial.Trial
+    in_model: bool = False  # can it be tried in the real model? Then course.check.in_model knows how
     argument_names: tuple[str, ...] = ()  # of a case's args, when they are not the signature's own
     seconds: float = 10.0  # wall-clock limit for all cases in the worker
     near_misses: list[NearMiss] = field(default_factory=list)
@@ -212,15 +221,38 @@ class Exercise:
         names = inside.group(1).split(",") if inside else []
         return tuple(name.split("=")[0].split(":")[0].strip() for name in names if name.strip())
 
-    def near_miss(self, name: str, *, says: str, section: str = "") -> Callable:
-        """Decorator: the function or class below is a wrong answer that must get this diagnosis."""
+    def near_miss(
+        self, name: str, edit: dict[str, str] | None = None, *, says: str, section: str = "", of: str = ""
+    ) -> Callable | None:
+        """A wrong answer that must get this diagnosis.
+
+        ``edit``: what makes it of the course's solution (see :mod:`course.specs.solutions`), or of the alternate that
+        is called ``of``. Without one this is a decorator, and the function or class below is the wrong answer.
+        """
+
+        def keep(text: Callable[[], str]) -> None:
+            self.near_misses.append(NearMiss(name, says, text, section or self.section))
+
+        if edit is not None:
+            return keep(functools.partial(self._edited, name, edit, of))
 
         def attach(answer: Any) -> Any:
-            text = functools.partial(self._answer_source, answer)
-            self.near_misses.append(NearMiss(name, says, text, section or self.section))
+            keep(functools.partial(self._answer_source, answer))
             return answer
 
         return attach
+
+    def _edited(self, name: str, edit: dict[str, str], of: str) -> str:
+        """The solution, or an alternate, with the edit of a near-miss. Raises ValueError that names the near-miss."""
+        try:
+            if not of:
+                return solutions.edited(solutions.solution(self.id), edit)
+            bases = [other.source for other in self.alternates if other.name == of]
+            if not bases:
+                raise ValueError(f"there is no alternate {of!r}")
+            return solutions.edited(bases[0], edit)
+        except ValueError as error:
+            raise ValueError(f"{self.id}, near-miss {name!r}: {error}") from None
 
     def alternate(self, name: str) -> Callable:
         """Decorator: the function or class below is right, written otherwise."""
@@ -251,12 +283,10 @@ class Exercise:
 
     def job(self, source: str, cases: list[Case]) -> Job:
         """The job that runs ``source`` on ``cases``; it holds nothing that tells what is expected."""
-        from course.specs import given_source
-
         return Job(
             id=self.id,
             entry=self.entry,
-            source=source,
+            source=str(source),  # plain text: what travels is encoded by its exact type
             prelude=self.prelude,
             modules={f"course.given.{name}": given_source(name) for name in self.given},
             driver=self.driver,
@@ -266,6 +296,12 @@ class Exercise:
 
 
 FOREIGN = "the constant of another edition"
+
+
+@functools.cache
+def given_source(name: str) -> str:
+    """Source text of the given module ``course.given.<name>``."""
+    return resources.files("course.given").joinpath(f"{name}.py").read_text(encoding="utf-8")
 
 
 def literal(value: Any) -> str:
@@ -312,5 +348,5 @@ def _source_of_class(cls: type) -> str:
 @functools.lru_cache(maxsize=32)
 def _classes(text: str) -> tuple[tuple[str, int, int], ...]:
     """Name, first and last line of every class of a module."""
-    nodes = (node for node in ast.walk(syntax.parse(text)) if isinstance(node, ast.ClassDef))
+    nodes = (node for node in ast.walk(sources.parse(text)) if isinstance(node, ast.ClassDef))
     return tuple((node.name, node.lineno, node.end_lineno) for node in nodes)

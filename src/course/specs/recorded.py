@@ -1,6 +1,6 @@
 """Exercises of a student edition: the public cases and what they should give, recorded; nothing that makes new ones.
 
-A spec module holds references, wrong answers and generators of hidden cases. A student edition has in its place one
+A spec holds references, wrong answers and generators of hidden cases. A student edition has in its place one
 file a chapter, ``<stem>.recorded``, with what practice needs: texts, public cases, expected values, and what each
 near-miss does on them (not its source). ``course.authoring.release`` writes it, this module reads it.
 
@@ -10,8 +10,6 @@ Layout: a magic line, the SHA-256 of the rest, then a value of :mod:`gradeworker
 from __future__ import annotations
 
 import hashlib
-import importlib
-import importlib.util
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,7 @@ ENDING = ".recorded"
 FOLDER = Path(__file__).parent
 # Fields of an exercise that are data and are recorded as they are.
 PLAIN = ("id", "title", "signature", "section", "points", "core", "track", "difficulty", "minutes", "denied", "prelude",
-         "given", "argument_names", "seconds", "hints")
+         "given", "argument_names", "seconds", "hints", "in_model")
 
 
 @dataclass
@@ -61,7 +59,7 @@ class RecordedExercise(Exercise):
 
 
 def student_edition() -> bool:
-    """Is this a student edition, which has no spec modules and cannot grade?"""
+    """Is this a student edition, which has no specs and cannot grade?"""
     return any(FOLDER.glob(f"*{ENDING}"))
 
 
@@ -98,7 +96,6 @@ def _to_plain(item: Exercise, recorded: Recorded, editions: list[tuple[Exercise,
         "tolerance": _tolerance(item.tolerance),
         "mutates": sorted(item.mutates),
         "driver": item.driver,
-        "in_model": item.in_model.__name__ if item.in_model else "",
         "variants": item.variants,
         "editions": [[list(map(list, other.edition)), _kept_to_plain(other, kept)] for other, kept in editions],
         **_kept_to_plain(item, recorded),
@@ -134,7 +131,6 @@ def _from_plain(plain: dict) -> RecordedExercise:
         mutates=frozenset(plain["mutates"]),
         reference=_not_here,
         cases=_not_here,
-        in_model=_in_model(plain["id"], plain["in_model"]) if plain["in_model"] else None,
         near_misses=near_misses,
         recorded=kept,
         recorded_editions=editions,
@@ -149,14 +145,3 @@ def _tolerance(tolerance: Tolerance) -> tuple:
 
 def _not_here(*args: Any, **kwargs: Any) -> Any:
     raise ValueError("this is a student edition: it holds public cases only, and the instructor's edition grades")
-
-
-def _in_model(exercise_id: str, name: str) -> Any:
-    """How the answer is put into the model; found when it is called, since the model is loaded only then."""
-    stem, _, short = exercise_id.partition(".")
-
-    def in_model(answer: Any, checkpoint: Any) -> Any:
-        module = importlib.import_module(f"course.specs.in_model.{stem}_{short}")
-        return getattr(module, name)(answer, checkpoint)
-
-    return in_model

@@ -5,7 +5,8 @@ import pytest
 
 from course.authoring import build
 from course.authoring.build import AuthoringError
-from course.specs import CHAPTERS, exercises, file_stem
+from course.chapters import file_stem
+from course.specs import CHAPTERS, exercises
 
 
 def test_solution_regions_are_cut_out_and_indentation_is_kept():

@@ -12,9 +12,10 @@ import pytest
 from course import paths
 from course.authoring import release as releasing
 from course.authoring.build import AuthoringError, solution_sources, stub_sources
-from course.check import feedback, judge
+from course.chapters import file_stem
 from course.cli import main
-from course.specs import CHAPTERS, exercise, exercises, file_stem, recorded
+from course.judging import feedback, judge
+from course.specs import CHAPTERS, exercise, exercises, recorded
 
 SOLUTIONS, STUBS = solution_sources(), stub_sources()
 
@@ -51,7 +52,7 @@ def test_the_search_finds_what_is_hidden_in_text_and_in_json(tmp_path, form):
 
 def test_it_has_no_author_and_no_grader(edition):
     for name in ("solutions", "tests", "benchmarks", ".ci", ".github", "src/course/authoring",
-                 "src/course/grade/batch.py", "src/course/specs/kv_cache.py", "exercises/work"):
+                 "src/course/grade/batch.py", "src/course/specs/kv_cache", "exercises/work"):
         assert not (edition / name).exists(), name
     assert "public" in (edition / "README.md").read_text(encoding="utf-8")
 
@@ -66,8 +67,8 @@ def test_questions_for_a_person_stay_with_the_teacher(edition):
 
 SESSION = """
 import json, sys
-from course.check import feedback, judge
-from course.grade.worker import Worker
+from course.judging import feedback, judge
+from course.running.worker import Worker
 from course.specs import exercise
 import course
 said = []
@@ -97,7 +98,7 @@ def test_practice_says_the_same_as_the_whole_course(edition, all_of_them):
     assert done.returncode == 0, done.stderr
     where, said = json.loads(done.stdout)
     assert Path(where).is_relative_to(edition)
-    from course.grade.worker import Worker
+    from course.running.worker import Worker
 
     with Worker() as worker:
         for (name, source), text in zip(jobs, said):
@@ -259,11 +260,6 @@ def test_a_release_that_would_tell_an_answer_is_not_written(tmp_path, small, mon
     with pytest.raises(AuthoringError, match="parts of answers"):
         releasing.release(tmp_path / "r")
     assert not (tmp_path / "r").exists()
-
-
-def test_what_a_release_must_not_hold_is_not_sliced_into_it():
-    with pytest.raises(AuthoringError, match="must not leave"):
-        releasing.closure(exercise("kv_cache.generate_naive").reference)
 
 
 def test_a_recording_gives_back_what_went_in_and_refuses_a_damaged_one():

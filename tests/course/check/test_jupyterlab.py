@@ -20,7 +20,7 @@ import pytest
 from course import paths
 from course.check import progress
 from course.grade.grading import grade_file
-from course.grade.worker import Worker
+from course.running.worker import Worker
 from course.specs import exercise, exercises
 
 pytestmark = pytest.mark.browser

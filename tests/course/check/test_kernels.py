@@ -6,8 +6,9 @@ import importlib.util
 import pytest
 import torch
 
-from course.check import cells, child, feedback, judge, kernel_report, report, trial
+from course.check import cells, child, kernel_report, report, trial
 from course.check.kernels import tl, triton
+from course.judging import feedback, judge
 from course.specs import exercise
 from course.specs.exercise import Draw
 

@@ -10,6 +10,7 @@ import pytest
 
 from course.check import progress
 from course.check.progress import FILE, record
+from course.sources import Answer
 
 A, B = "kv_cache.KVCache", "kv_cache.cost"
 
@@ -19,7 +20,7 @@ def test_a_check_is_noted_with_tries_mistake_and_digest(tmp_path):
     assert record(A, "x = 2", True, "", tmp_path) == ""
     entry = progress.read(tmp_path).entries[A]
     assert (entry["tries"], entry["solved"], entry["mistake"]) == (2, True, "")
-    assert entry["digest"] == progress.digest("\r\nx = 2\r\n")
+    assert entry["digest"] == Answer("\r\nx = 2\r\n").digest
     record(A, "x = 3", False, "wrong values", tmp_path)
     entry = progress.read(tmp_path).entries[A]
     assert (entry["solved"], entry["was_solved"]) == (False, True)
@@ -118,6 +119,7 @@ def test_unknown_exercises_and_fields_stay(tmp_path):
 RECORD = """
 import resource, signal, sys
 from pathlib import Path
+from course.sources import Answer
 from course.check import progress
 if "full" in sys.argv:  # every write beyond this many bytes fails, as on a full disk
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -2,9 +2,10 @@
 
 import importlib.util
 
+from course.chapters import file_stem
 from course.check import progress, standing, status
 from course.check.progress import record
-from course.specs import exercises, file_stem
+from course.specs import exercises
 
 
 def noted(folder, **marks):

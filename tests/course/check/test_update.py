@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from course import paths
 from course.authoring.build import solution_sources
-from course.check import editions, progress, update
-from course.check.progress import digest
-from course.grade import submission as submissions
+from course.check import progress, update
+from course.notebooks import editions
+from course.notebooks import submission as submissions
+from course.sources import Answer
 from course.specs import exercises
 from course.specs.exercise import substitute
 
@@ -31,7 +32,8 @@ def write(notebook, name, source):
 
 
 def own(source, kind="code", **more):
-    cell = {"cell_type": kind, "id": f"own-{digest(source)[:8]}", "metadata": {}, "source": source.splitlines(True)}
+    name = f"own-{Answer(source).digest[:8]}"
+    cell = {"cell_type": kind, "id": name, "metadata": {}, "source": source.splitlines(True)}
     return {**cell, **({"outputs": [], "execution_count": 7} if kind == "code" else {}), **more}
 
 
@@ -48,7 +50,7 @@ def solved(notebook=PRISTINE):
 
 
 def restub(cell):
-    cell["metadata"]["course"]["stub"] = digest("".join(cell["source"]))
+    cell["metadata"]["course"]["stub"] = Answer("".join(cell["source"])).digest
 
 
 def next_release():
@@ -59,14 +61,14 @@ def next_release():
     title["source"] = ["# A better title"]
     restub(title)
     fresh = {"cell_type": "markdown", "id": "fresh", "source": ["A new text."],
-             "metadata": {"course": {"v": 1, "role": "text", "key": "fresh", "stub": digest("A new text.")}}}
+             "metadata": {"course": {"v": 1, "role": "text", "key": "fresh", "stub": Answer("A new text.").digest}}}
     insert_after(new, "setup", fresh)
     new["cells"].remove(find(new, "predict-text"))
     return new
 
 
 def texts(notebook):
-    return [submissions._source(cell) for cell in notebook["cells"]]
+    return [submissions.source_of(cell) for cell in notebook["cells"]]
 
 
 def answers(notebook):
@@ -169,7 +171,7 @@ def test_an_exercise_that_is_new_comes_as_a_stub():
     old["cells"] = [cell for cell in old["cells"] if cell["metadata"]["course"]["key"].split("-")[0] != last.id]
     done = update.merge(solved(old), PRISTINE, ITEMS)
     assert last.id in done.new
-    assert answers(done.notebook)[last.id] == submissions._source(find(PRISTINE, last.cell_id))
+    assert answers(done.notebook)[last.id] == submissions.source_of(find(PRISTINE, last.cell_id))
 
 
 def lose_metadata(mine):
@@ -235,7 +237,7 @@ def test_whatever_an_editor_did_the_answers_and_own_cells_stay(tmp_path, saved):
     assert "A new text." in texts(after)
     for cell in mine["cells"]:
         if str(cell.get("id", "")).startswith("own-"):
-            assert submissions._source(cell) in texts(after)
+            assert submissions.source_of(cell) in texts(after)
     assert done.backup.read_text() == json.dumps(mine)
     assert not done.backup.name.endswith(".ipynb")
     assert update.update_file(path, new, ITEMS).says() == "up to date"
@@ -260,7 +262,7 @@ def test_a_learner_with_constants_of_their_own_keeps_them(tmp_path):
     after = json.loads(path.read_text())
     assert editions.of_notebook(after, rope) == {"THETA": 20_000.0}
     assert f'check("{rope.id}", THETA=20_000.0)' in texts(after)
-    assert "THETA = 20_000.0" in submissions._source(find(after, rope.cell_id))
+    assert "THETA = 20_000.0" in submissions.source_of(find(after, rope.cell_id))
 
 
 @settings(max_examples=40, deadline=None)

@@ -3,8 +3,8 @@
 import pytest
 
 from course.authoring.build import solution_sources
-from course.check import gate
 from course.grade import audit
+from course.judging import gate
 from course.specs import exercise, exercises
 
 ITEM = exercise("transformer_block.attention")  # does without softmax

@@ -14,11 +14,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from course import paths
+from course import paths, sources
 from course.authoring.build import solution_sources
+from course.classroom import identity, settings, shards
+from course.classroom.names import safe
+from course.classroom.roster import read_roster, roster_rows
 from course.cli import main
-from course.grade import batch, identity, publish, settings
+from course.grade import batch
 from course.grade.batch import Graded, Mark
+from course.reports import gradebook, pages, score, similar
+from course.sources import Answer
 from course.specs import exercise
 
 SOURCES = solution_sources()
@@ -63,7 +68,7 @@ def test_the_latest_attempt_counts_and_a_roster_outranks_names(tmp_path):
         (tmp_path / f"doejane_1_2_04_kv_cache{attempt}.ipynb").write_text("{}")
     roster = tmp_path / "roster.csv"
     roster.write_text("match,student\ndoejane,Jane Doe\n")
-    found = identity.find([tmp_path], identity.read_roster(roster))
+    found = identity.find([tmp_path], read_roster(roster))
     kept, replaced = identity.latest(found)
     assert [item.path.stem for item in kept] == ["doejane_1_2_04_kv_cache-2"]
     assert kept[0].student == "Jane Doe"
@@ -73,17 +78,17 @@ def test_the_latest_attempt_counts_and_a_roster_outranks_names(tmp_path):
 def test_a_roster_that_is_none_is_refused(tmp_path):
     (tmp_path / "r.csv").write_text("name\nx\n")
     with pytest.raises(ValueError, match="match,student"):
-        identity.read_roster(tmp_path / "r.csv")
+        read_roster(tmp_path / "r.csv")
 
 
 def test_shards_share_out_everything_once():
     handed = [identity.Handed(f"student {n}", Path(f"{n}.ipynb"), "kv_cache") for n in range(50)]
-    parts = [batch.shard(handed, f"{i}/3") for i in (1, 2, 3)]
+    parts = [shards.shard(handed, f"{i}/3") for i in (1, 2, 3)]
     assert sorted(item.student for part in parts for item in part) == sorted(item.student for item in handed)
     assert all(parts)
     for text in ("0/3", "4/3", "x", "1"):
         with pytest.raises(ValueError):
-            batch.shard(handed, text)
+            shards.shard(handed, text)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +118,7 @@ def test_settings_decide_what_counts(tmp_path):
     assert chosen.weight("transformer_block.swiglu") == 0
     marks = [Mark(RMS.id, "pass", 2, 2), Mark("transformer_block.swiglu", "pass", 1, 1)]
     item = Graded("a", "a", "transformer_block", marks)
-    assert publish.score(item, chosen) == (5.0, 5.0)
+    assert score.score(item, chosen) == (5.0, 5.0)
 
 
 def test_the_template_of_a_class_holds_the_defaults(tmp_path):
@@ -147,11 +152,11 @@ def test_more_is_shown_from_a_date_on():
 def test_what_is_shown_is_what_was_chosen():
     mark = Mark(RMS.id, "wrong", 0, 2, "it centres", "", "it centres. Do not.", "the inputs were 1, 2")
     item = Graded("a", "a", "transformer_block", [mark])
-    pages = {show: publish.feedback_page("a", [item], settings.Settings(show=show)) for show in settings.SHOW}
-    assert "it centres" not in pages["verdict"]
-    assert "it centres" in pages["mistake"]
-    assert "the inputs were" in pages["full"]
-    assert "the inputs were" not in pages["mistake"]
+    shown = {show: pages.feedback_page("a", [item], settings.Settings(show=show)) for show in settings.SHOW}
+    assert "it centres" not in shown["verdict"]
+    assert "it centres" in shown["mistake"]
+    assert "the inputs were" in shown["full"]
+    assert "the inputs were" not in shown["mistake"]
 
 
 @pytest.mark.parametrize(
@@ -243,11 +248,11 @@ def test_machines_can_read_it(graded_class):
 def test_names_never_become_paths_and_never_meet():
     names = ("../../etc", "a/b", "a_b", "a b", "", "...", "=cmd|evil", "x" * 300, "x" * 301, "J\u00e4ne", "J\u00f6ne")
     for name in names:
-        assert "/" not in identity.safe(name)
-        assert identity.safe(name).strip(".")
-        assert len(identity.safe(name)) <= 100
-    assert len({identity.safe(name) for name in names}) == len(names)
-    assert identity.safe("jane-doe") == "jane-doe"
+        assert "/" not in safe(name)
+        assert safe(name).strip(".")
+        assert len(safe(name)) <= 100
+    assert len({safe(name) for name in names}) == len(names)
+    assert safe("jane-doe") == "jane-doe"
 
 
 def test_a_whole_name_of_the_roster_outranks_a_part(tmp_path):
@@ -270,7 +275,7 @@ def test_a_roster_with_a_mistake_says_where(tmp_path, text, words):
     path = tmp_path / "roster.csv"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=words):
-        identity.read_roster(path)
+        read_roster(path)
 
 
 def test_a_second_run_grades_nothing_again(graded_class, monkeypatch):
@@ -341,10 +346,10 @@ def test_a_killed_grader_keeps_every_mark_and_goes_on(tmp_path):
 
 def test_identical_answers_are_only_a_hint():
     source = SOURCES["transformer_block.attention"]
-    first = Graded("a", "a", "x", sources={"e": source})
-    second = Graded("b", "b", "x", sources={"e": source.replace("wide", "broad") + "\n# mine"})
-    other = Graded("c", "c", "x", sources={"e": SOURCES[RMS.id]})
-    assert publish.similar([first, second, other]) == [("e", ["a", "b"])]
+    first = Graded("a", "a", "x", shapes={"e": Answer(source).shape})
+    second = Graded("b", "b", "x", shapes={"e": Answer(source.replace("wide", "broad") + "\n# mine").shape})
+    other = Graded("c", "c", "x", shapes={"e": Answer(SOURCES[RMS.id]).shape})
+    assert similar.similar([first, second, other]) == [("e", ["a", "b"])]
 
 
 def test_a_gradebook_tells_people_by_number_and_leaves_open_what_was_not_graded():
@@ -355,14 +360,14 @@ def test_a_gradebook_tells_people_by_number_and_leaves_open_what_was_not_graded(
         Graded("Ole", "c", "transformer_block", [Mark(RMS.id, "infra", 0, 2)]),
     ]
     people = {"Ole": {"SIS Login ID": "ole@school.example", "Email address": "ole@school.example"}}
-    canvas = publish.gradebook_csv(graded, settings.Settings(), publish.CANVAS, people, possible_row=True)
+    canvas = gradebook.gradebook_csv(graded, settings.Settings(), gradebook.CANVAS, people, possible_row=True)
     assert canvas.splitlines() == [
         "Student,ID,SIS User ID,SIS Login ID,Section,03_transformer_block,04_kv_cache",
         "Points Possible,,,,,2,2",
         "Jane,4711,,,,2,0",
         "Ole,,,ole@school.example,,,",
     ]
-    moodle = publish.gradebook_csv(graded, settings.Settings(), publish.MOODLE, people).splitlines()
+    moodle = gradebook.gradebook_csv(graded, settings.Settings(), gradebook.MOODLE, people).splitlines()
     assert moodle[1:] == ["Jane,Participant 4711,,,2,0", "Ole,,ole@school.example,,,"]
 
 
@@ -376,7 +381,7 @@ def test_two_people_of_one_name_both_keep_their_grade(tmp_path):
 
 def test_a_roster_hands_its_other_columns_on(tmp_path):
     (tmp_path / "r.csv").write_text("match,student,ID,Email address\njane,Jane Doe,7,j@school.example\n")
-    (row,) = identity.roster_rows(tmp_path / "r.csv")
+    (row,) = roster_rows(tmp_path / "r.csv")
     assert row.columns == {"ID": "7", "Email address": "j@school.example"}
 
 
@@ -384,16 +389,16 @@ def test_answers_are_parsed_in_turn():
     """Two threads in ast.parse at once end in a SystemError on CPython 3.11."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from course import syntax
-
     functions = (f"def f{n}(a, b):\n    return a + b * {n}" for n in range(300))
     source = "\n".join(["x = " + "(" * 60 + "1" + ")" * 60, *functions])
     with ThreadPoolExecutor(4) as pool:
-        assert len(list(pool.map(syntax.parse, [source] * 60))) == 60
+        assert len(list(pool.map(sources.parse, [source] * 60))) == 60
 
 
 def test_nothing_that_grades_parses_by_itself():
-    for package in ("check", "grade", "specs"):
-        for path in (paths.root() / "src" / "course" / package).glob("*.py"):
-            lines = [line for line in path.read_text(encoding="utf-8").splitlines() if "ast.parse(" in line]
-            assert all(line.startswith("_") for line in lines), (path.name, lines)  # at import: one thread only
+    course = paths.root() / "src" / "course"
+    for path in sorted(course.rglob("*.py")):
+        if path == course / "sources.py" or path.is_relative_to(course / "authoring") or "book" in path.parts:
+            continue
+        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if "ast.parse(" in line]
+        assert all(line.startswith("_") for line in lines), (path.name, lines)  # at import: one thread only

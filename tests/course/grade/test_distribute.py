@@ -14,8 +14,9 @@ import pytest
 
 from course import paths
 from course.authoring.build import solution_sources
+from course.classroom import identity
 from course.cli import main
-from course.grade import batch, distribute, identity
+from course.grade import batch, distribute
 from course.specs import exercise, exercises
 
 SOURCES = solution_sources()

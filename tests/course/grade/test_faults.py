@@ -19,8 +19,10 @@ import pytest
 
 from course import paths
 from course.authoring.build import solution_sources
-from course.grade import batch, grading, identity, sandbox, secret
-from course.grade.worker import Worker
+from course.classroom import identity
+from course.grade import batch, grading, secret
+from course.running import sandbox
+from course.running.worker import Worker
 from course.specs import exercises
 from gradeworker import linux
 
@@ -136,7 +138,7 @@ def real_start_of(program: str, worker: Worker) -> None:
 
 def test_root_who_is_the_only_user_there_grades_in_bubblewrap(tmp_path):
     """As in some rootless containers: root of a namespace that has no other uid to give to an answer."""
-    code = ("from course.grade import sandbox; from course.grade.worker import Worker\n"
+    code = ("from course.running import sandbox; from course.running.worker import Worker\n"
             "from gradeworker.answer import Job\n"
             "with Worker() as worker:\n"
             "    job = Job('x.f', 'f', 'def f():\\n    return 7', cases=[((), {})])\n"

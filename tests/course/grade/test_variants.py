@@ -9,9 +9,11 @@ import pytest
 from course import paths
 from course.authoring import release as releasing
 from course.authoring.build import solution_sources
-from course.check import CheckFailed, cells, check, editions, feedback, judge
+from course.check import CheckFailed, cells, check
 from course.cli import main
 from course.grade import variants
+from course.judging import feedback, judge
+from course.notebooks import editions
 from course.specs import exercise, exercises, recorded
 from course.specs.exercise import FOREIGN, substitute
 

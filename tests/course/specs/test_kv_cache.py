@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from course import paths
-from course.check import judge
 from course.check.model_pieces import AnswersCache, CachedLlama, Pieces
 from course.given.kv_cache import GrowingCache, cached_llama, tiny_llama
+from course.judging import judge
 from course.specs import exercise, exercises
 from course.specs.exercise import Draw
-from course.specs.kv_cache import SURE, _continued
+from course.specs.kv_cache.shared import SURE, continued
 from llm_internals.config import ModelConfig
 from llm_internals.kv_cache import KVCache, generate_cached
 from llm_internals.model import Llama, weight_shapes
@@ -97,8 +97,8 @@ def test_recomputing_answers_as_a_cache_does():
 def test_greedy_cases_leave_no_room_for_rounding(seed):
     for case in exercise("kv_cache.generate_naive").cases(Draw(f"sure/{seed}")):
         build, ids, new = case.args
-        tokens, gap = _continued(tiny_llama(build.kwargs["seed"]), ids, new)
-        exact, _ = _continued(tiny_llama(build.kwargs["seed"], "float64"), ids, new)
+        tokens, gap = continued(tiny_llama(build.kwargs["seed"]), ids, new)
+        exact, _ = continued(tiny_llama(build.kwargs["seed"], "float64"), ids, new)
         assert tokens == exact
         assert gap > SURE / 2 or not new
 

@@ -1,0 +1,1 @@
+"""A class: who handed in what, when, and by which rules it counts."""

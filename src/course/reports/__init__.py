@@ -1,0 +1,1 @@
+"""What goes out: gradebooks, feedback pages, JUnit, the overview."""

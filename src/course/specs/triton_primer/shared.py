@@ -1,0 +1,3 @@
+"""What the exercises of the Triton primer share."""
+
+PAGE = "triton_primer.html"
