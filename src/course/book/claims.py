@@ -36,6 +36,8 @@ from sphinx.addnodes import pending_xref
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
+from course import chapters
+
 logger = logging.getLogger(__name__)
 
 VERDICTS = {
@@ -64,23 +66,8 @@ HOWS = {
     "gpu": "needs a GPU",
     "source": "read in a source",
 }
-CHAPTERS = {
-    "01_tokenization": "Tokenization",
-    "02_embeddings": "Embeddings",
-    "03_transformer_block": "The transformer block",
-    "04_kv_cache": "The KV cache",
-    "05_cache_size": "What a cache weighs",
-    "06_prefill_decode": "Prefill and decode",
-    "07_chunked_prefill": "Chunked prefill",
-    "08_paged_attention": "Paged attention",
-    "09_sliding_window": "Sliding window",
-    "10_prompt_caching": "Prompt caching",
-    "11_sampling": "Sampling",
-    "12_speculative_decoding": "Speculative decoding",
-    "13_quantization": "Quantization",
-    "14_flash_attention": "FlashAttention",
-    "15_end_to_end": "End to end",
-}
+# Name of a chapter's page -> its title. The claims belong to the numbered chapters.
+CHAPTERS = {chapter.name: chapter.title for chapter in chapters.CHAPTERS.values() if chapter.number}
 WORDS = 5  # a claim of fewer is a label, not a statement
 LEDGER = "ledger"  # the page that holds every claim
 CARDS_A_PAGE = 2  # correcting cards; the others belong in the chapter's ledger
@@ -115,11 +102,6 @@ class Claim:
         return self.section.partition(" ")[2]
 
 
-def chapters() -> dict[str, str]:
-    """Stem of a chapter's files -> its title, in the order of teaching: the one place that this module asks."""
-    return CHAPTERS
-
-
 def _claim(position: int, row) -> Claim:
     """The row as a `Claim`, or a ValueError that names the row, the field and what is allowed."""
     expected = f"C{position:03d}"
@@ -134,7 +116,7 @@ def _claim(position: int, row) -> Claim:
     for name, value in row.items():
         if not isinstance(value, str) or (not value.strip() and name not in ("note", "given")):
             raise ValueError(f"claims: {expected}: {name} must be a non-empty string (quote it), got {value!r}")
-    for name, allowed in (("verdict", VERDICTS), ("how", HOWS), ("chapter", chapters())):
+    for name, allowed in (("verdict", VERDICTS), ("how", HOWS), ("chapter", CHAPTERS)):
         if row[name] not in allowed:
             raise ValueError(f"claims: {expected}: {name} {row[name]!r} is not one of {', '.join(allowed)}")
     if not re.match(r"D\d\d \S", row["section"]):
@@ -215,6 +197,19 @@ class ClaimRole(SphinxRole, _Claims):
             return [], [self.inliner.reporter.error(str(error), line=self.lineno)]
         self.meet(claim)
         return [_chip(claim)], []
+
+
+class ClaimCount(SphinxRole, _Claims):
+    """How many claims there are (``all``) or have a verdict: ``{claim-count}`wrong` ``."""
+
+    def run(self):
+        counts = verdict_counts(self.claims().values())
+        names = [name.strip() for name in self.text.split("+")]
+        if names != ["all"] and (unknown := [name for name in names if name not in VERDICTS]):
+            message = f"no verdict {unknown[0]!r}; write all, or one or several of {', '.join(VERDICTS)} with + between"
+            return [], [self.inliner.reporter.error(message, line=self.lineno)]
+        found = sum(counts.values()) if names == ["all"] else sum(counts.get(name, 0) for name in names)
+        return [nodes.Text(str(found))], []
 
 
 def _definitions(pairs) -> nodes.definition_list:
@@ -317,8 +312,8 @@ class ClaimsLedger(SphinxDirective, _Claims):
 
     def run(self):
         chapter = self.options.get("chapter")
-        if chapter is not None and chapter not in chapters():
-            raise self.error(f"no chapter {chapter!r}; one of {', '.join(chapters())}")
+        if chapter is not None and chapter not in CHAPTERS:
+            raise self.error(f"no chapter {chapter!r}; one of {', '.join(CHAPTERS)}")
         chosen = [claim for claim in self.claims().values() if chapter in (None, claim.chapter)]
         self.meet(*chosen)
         if chapter is None:
@@ -352,9 +347,9 @@ class Crosswalk(SphinxDirective, _Claims):
         for claim in self.claims().values():
             sections.setdefault(claim.section, {}).setdefault(claim.chapter, []).append(claim)
         rows = []
-        for section, chapters in sections.items():
+        for section, treated in sections.items():
             number, _, title = section.partition(" ")
-            for chapter, found in chapters.items():
+            for chapter, found in treated.items():
                 split = ", ".join(f"{count} {verdict}" for verdict, count in verdict_counts(found).items())
                 rows.append(
                     (
@@ -371,7 +366,7 @@ class Crosswalk(SphinxDirective, _Claims):
         return [_table(["No.", "Section of the document", "Chapter", "Claims", "Verdicts"], rows, ["crosswalk"])]
 
     def _chapter(self, chapter: str) -> nodes.paragraph:
-        label = f"{chapter[:2]} {chapters()[chapter]}"
+        label = f"{chapter[:2]} {CHAPTERS[chapter]}"
         if chapter not in self.env.found_docs:
             return nodes.paragraph("", "", nodes.Text(label), nodes.emphasis("", " (not yet written)"))
         link = pending_xref(
@@ -404,7 +399,7 @@ def _link_chips(app, doctree, docname):
 def unmet(all_claims: dict[str, Claim], record: dict, pages) -> dict[str, list[str]]:
     """For each chapter that exists as a page: the claims of the chapter that the page does not meet."""
     missing = {}
-    for chapter in chapters():
+    for chapter in CHAPTERS:
         if chapter in pages:
             met = record.get(chapter, {"met": set()})["met"]
             left = [c.id for c in all_claims.values() if c.chapter == chapter and c.id not in met]
@@ -449,6 +444,7 @@ def _merge(app, env, docnames, other):
 def setup(app):
     app.add_node(claim_chip)
     app.add_role("claim", ClaimRole())
+    app.add_role("claim-count", ClaimCount())
     app.add_directive("claim", ClaimCard)
     app.add_directive("claims-ledger", ClaimsLedger)
     app.add_directive("verdict-bar", VerdictBar)

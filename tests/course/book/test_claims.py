@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from course.book.claims import RULES, VERDICTS, chapters, get, load, unmet, verdict_bar, verdict_counts
+from course.book.claims import CHAPTERS, RULES, VERDICTS, get, load, unmet, verdict_bar, verdict_counts
 
 BOOK = Path(__file__).parents[3] / "book"
 
@@ -26,7 +26,7 @@ def test_all_claims_are_there(claims):
         "right": 114, "rounded": 10, "imprecise": 65, "depends": 24, "opinion": 5, "outdated": 4, "slip": 5,
         "wrong": 28,
     }  # fmt: skip
-    assert {claim.chapter for claim in claims.values()} == set(chapters())
+    assert {claim.chapter for claim in claims.values()} == set(CHAPTERS)
 
 
 def test_the_sections_follow_each_other_as_in_the_document(claims):
@@ -202,7 +202,8 @@ LEDGER = "```{verdict-bar}\n```\n\n```{claims-ledger}\n```"
 
 
 def test_a_right_book_builds_in_silence_and_its_links_lead_somewhere(build):
-    chapter = "The sum holds {claim}`C004`.\n\n```{claim} C006\nThe arithmetic.\n```\n\n"
+    chapter = "Of {claim-count}`all` claims {claim-count}`right + rounded` hold."
+    chapter += " The sum holds {claim}`C004`.\n\n```{claim} C006\nThe arithmetic.\n```\n\n"
     chapter += "```{claims-ledger}\n:chapter: 04_kv_cache\n```"
     code = "```{code-object} course.book.svg.text_width\n```"
     status, errors, out = build(_04_kv_cache=chapter, ledger=LEDGER, crosswalk="```{crosswalk}\n```", code=code)
@@ -210,6 +211,7 @@ def test_a_right_book_builds_in_silence_and_its_links_lead_somewhere(build):
 
     page = (out / "04_kv_cache.html").read_text(encoding="utf-8")
     assert 'href="ledger.html#C004"' in page
+    assert "Of 255 claims 124 hold." in page
     lines = re.search(r'<ul class="claim-lines.*?</ul>', page, re.S)[0]
     assert lines.count("<li>") == 27
     assert lines.count('href="ledger.html#C') == 27
@@ -229,6 +231,7 @@ def test_a_right_book_builds_in_silence_and_its_links_lead_somewhere(build):
 
 
 MISTAKES = {
+    "{claim-count}`good`": "no verdict 'good'; write all, or one or several of right",
     "{claim}`C998`": "no claim 'C998': ids run from C001",
     "```{claim} C999\nx\n```": "no claim 'C999': ids run from C001",
     "```{claim} C007\n```": "the card of C007 needs a body",
