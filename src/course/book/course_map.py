@@ -176,8 +176,8 @@ def small(lit: str, links: LINKS) -> str:
     w, h = 336, 3 * (height + gap) - gap + 2
     return (
         '<nav class="course-map-frame map-strip" aria-label="Where you are in the course">'
-        f'<svg class="cf-svg course-map map-small" role="group" aria-label="Map of the course, this chapter lit" viewBox="0 0 {w} {h}" width="{w}" '
-        f'height="{h}">{"".join(parts)}</svg></nav>'
+        f'<svg class="cf-svg course-map map-small" role="group" aria-label="Map of the course, this chapter lit" '
+        f'viewBox="0 0 {w} {h}" width="{w}" height="{h}">{"".join(parts)}</svg></nav>'
     )
 
 
