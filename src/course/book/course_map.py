@@ -12,13 +12,15 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from textwrap import wrap
 
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
-from course.book.svg import text_width
+from course import specs
 from course.chapters import CHAPTERS, Chapter
+from course.specs import exercises
 
 # A row of the map: what it is about, in full and in a word, and the stems in it.
 ROWS = (
@@ -131,7 +133,7 @@ def _inside(place: _Place, links: LINKS) -> str:
     """Number, or that it is coming, and the title in at most two lines."""
     chapter, x = place.chapter, place.x + 9
     size = 12.5
-    lines = wrap(chapter.title, max(8, int((place.width - 14) / text_width("x", size))))
+    lines = wrap(chapter.title, int((place.width - 14) / (0.53 * size)), break_long_words=False)
     if len(lines) > 2:
         raise ValueError(f"{chapter.title!r} does not fit its box on the map: {lines}")
     head = chapter.number or "kernels"
@@ -181,6 +183,34 @@ def small(lit: str, links: LINKS) -> str:
     )
 
 
+READING = re.compile(r"(\d+) minutes to read")
+
+
+def minutes(chapter: Chapter, page: str) -> int:
+    """Minutes for a chapter: to read it, as its page says, and for its core exercises (all, where none is core).
+
+    Raises ValueError when the page does not say how long it takes to read.
+    """
+    said = READING.search(page)
+    if said is None:
+        raise ValueError(f"{chapter.name}: the page does not say 'N minutes to read'")
+    items = exercises(chapter.stem) if chapter.stem in specs.CHAPTERS else ()
+    return int(said[1]) + sum(item.minutes for item in [item for item in items if item.core] or items)
+
+
+def extent(pages: Mapping[str, str]) -> str:
+    """How much of the course is written, in a sentence; `pages` has the text of each written chapter by name."""
+    numbered = [chapter for chapter in CHAPTERS.values() if chapter.number]
+    done = [chapter for chapter in CHAPTERS.values() if chapter.name in pages]
+    between = [chapter.title for chapter in done if not chapter.number]
+    hours = round(sum(minutes(chapter, pages[chapter.name]) for chapter in done) / 60)
+    also = f", and {' and '.join(f'“{title}”' for title in between)}" if between else ""
+    return (
+        f"{sum(bool(c.number) for c in done)} of {len(numbered)} chapters are written{also}: about {hours} hours, with "
+        "the core exercises."
+    )
+
+
 def _links(found: set[str], address: Callable[[str], str]) -> dict[str, str]:
     return {chapter.name: address(chapter.name) for chapter in CHAPTERS.values() if chapter.name in found}
 
@@ -190,7 +220,14 @@ class CourseMap(SphinxDirective):
         self.env.note_reread()  # it shows which chapters exist
         builder = self.env.app.builder
         links = _links(self.env.found_docs, lambda name: builder.get_relative_uri(self.env.docname, name))
-        return [nodes.raw("", large(links), format="html")]
+        pages = {name: Path(self.env.doc2path(name)).read_text(encoding="utf-8") for name in links}
+        try:
+            said = extent(pages)
+        except ValueError as error:
+            raise self.error(str(error)) from error
+        if len(links) < len(CHAPTERS):
+            said += " Dashed boxes are coming."
+        return [nodes.raw("", large(links), format="html"), nodes.paragraph("", said)]
 
 
 _TITLE = re.compile(r"</h1>")

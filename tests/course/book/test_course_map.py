@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from course.book.course_map import BETWEEN, ROWS, large, small, with_map
+from course.book.course_map import BETWEEN, ROWS, extent, large, minutes, small, with_map
 from course.chapters import CHAPTERS
 
 NAMES = [chapter.name for chapter in CHAPTERS.values()]
@@ -53,3 +53,12 @@ def test_the_map_stands_below_the_title():
 def test_no_text_is_small_and_titles_fit_their_boxes():
     html = large({}) + small("04_kv_cache", {})
     assert min(float(size) for size in re.findall(r'font-size="([\d.]+)"', html)) >= 11
+
+
+def test_the_map_says_how_much_is_written_and_how_long_it_takes():
+    page = "**Time:** 30 minutes to read, and more."
+    said = extent({"01_tokenization": page, "triton_primer": page})
+    assert said.startswith("1 of 15 chapters are written, and “First kernels”: about 3 hours"), said
+    assert minutes(CHAPTERS["tokenization"], page) == 30 + 65
+    with pytest.raises(ValueError, match="does not say"):
+        minutes(CHAPTERS["tokenization"], "soon")
