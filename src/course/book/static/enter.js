@@ -39,7 +39,7 @@
         s.rect(`b-${key}`, x, y, room, 25, { fill, fillOpacity: 0.2, stroke: fill }).text(`t-${key}`, x + 5, y + 17, text, { size: 13, mono: true });
         x += room + 4;
       }
-      const lines = width > 500 ? (prompt.cut.length > 12 ? 3 : 2) : (prompt.cut.length > 12 ? 7 : 4);
+      const lines = width > 500 ? (prompt.cut.length > 12 ? 3 : 2) : (prompt.cut.length > 12 ? 5 : 3);
       let top = 4 + 30 * Math.max(lines, (y - 4) / 30 + 1) + 24;
       const total = all.reduce((sum, pass) => sum + pass[1], 0), gap = 2, scale = (width - 2 - gap * all.length) / total;
       const since = all.slice(0, at).reduce((sum, pass) => sum + pass[1], 0) + (running ? clock : now[1]);
@@ -117,6 +117,7 @@
       playing = true;
       figure.live.setAttribute("aria-live", "off"); // a running answer would talk without end
       play.textContent = "Stop";
+      other.hidden = true;
       play.setAttribute("aria-label", "Stop");
       at = fork === null ? 0 : Math.min(fork + 1, last());
       run();
