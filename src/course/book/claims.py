@@ -350,7 +350,7 @@ class Crosswalk(SphinxDirective, _Claims):
         for section, treated in sections.items():
             number, _, title = section.partition(" ")
             for chapter, found in treated.items():
-                split = ", ".join(f"{count} {verdict}" for verdict, count in verdict_counts(found).items())
+                split = ", ".join(f"{count}\u00a0{verdict}" for verdict, count in verdict_counts(found).items())
                 rows.append(
                     (
                         {},

@@ -18,7 +18,7 @@ from sphinx.util.docutils import SphinxDirective
 from course.book import bibliography, claims, code, course_map, freshness, vocabularies
 from course.book.display import MARK, STATIC
 
-STYLES = ("figures.css", "course.css", "claims.css", "map.css", "intro.css")
+STYLES = ("figures.css", "course.css", "claims.css", "map.css", "intro.css", "bibliography.css")
 FIRST_SCRIPT = "course-figures.js"  # defines the registry that the other scripts use
 KERNEL_PAGES = ("triton_primer.md",)
 

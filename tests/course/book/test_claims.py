@@ -246,3 +246,52 @@ def test_each_mistake_fails_the_build_and_is_named(build):
     assert status != 0
     assert "claims not met on this page: C001, C002, C003, C005" in errors
     assert [message for message in MISTAKES.values() if message not in errors] == []
+
+
+# --- colours --------------------------------------------------------------------------------------------------
+
+STATIC = BOOK.parent / "src" / "course" / "book" / "static"
+
+
+def palettes():
+    """The light and the dark palette of figures.css: name -> (r, g, b)."""
+    css = (STATIC / "figures.css").read_text(encoding="utf-8")
+    blocks = list(re.findall(r"\{([^{}]*--fig-blue:[^{}]*)\}", css))
+    for block in (blocks[0], blocks[-1]):
+        yield {n: tuple(bytes.fromhex(v)) for n, v in re.findall(r"--fig-([a-z]+): #([0-9a-f]{6})", block)}
+
+
+def mixed(share, colour, other):
+    return tuple(share * a + (1 - share) * b for a, b in zip(colour, other))
+
+
+def contrast(one, other):
+    """The ratio of WCAG 2: from 1 to 21."""
+
+    def luminance(colour):
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (v / 255 for v in colour)]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_a_verdict_is_readable_on_its_tint_in_both_themes():
+    css = (STATIC / "claims.css").read_text(encoding="utf-8")
+    text = (
+        int(re.search(r"--verdict-text: color-mix\(in srgb, var\(--verdict\) (\d+)%, var\(--fig-ink\)\)", css)[1]) / 100
+    )
+    tint = int(re.search(r"a\.claim \{.*?background: color-mix\(in srgb, var\(--verdict\) (\d+)%", css)[1]) / 100
+    colours = {
+        verdict: colour
+        for verdicts, colour in re.findall(
+            r"^((?:\.claim-[a-z]+,? ?)+)\{ --verdict: var\(--fig-([a-z]+)\)", css.replace("} .", "}\n."), re.M
+        )
+        for verdict in re.findall(r"claim-([a-z]+)", verdicts)
+    }
+    assert set(colours) == set(VERDICTS)
+    for palette in palettes():
+        for verdict, name in colours.items():
+            words = mixed(text, palette[name], palette["ink"])
+            assert contrast(words, mixed(tint, palette[name], palette["paper"])) >= 4.5, verdict
+            assert contrast(words, palette["paper"]) >= 4.5, verdict

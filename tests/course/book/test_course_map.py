@@ -1,8 +1,10 @@
 """The map: every chapter once, links only to what exists, the reader's own chapter lit."""
 
 import re
+from pathlib import Path
 
 import pytest
+import yaml
 
 from course.book.course_map import BETWEEN, ROWS, extent, large, minutes, small, with_map
 from course.chapters import CHAPTERS
@@ -62,3 +64,14 @@ def test_the_map_says_how_much_is_written_and_how_long_it_takes():
     assert minutes(CHAPTERS["tokenization"], page) == 30 + 65
     with pytest.raises(ValueError, match="does not say"):
         minutes(CHAPTERS["tokenization"], "soon")
+
+
+def test_the_table_of_contents_is_in_the_order_of_teaching_and_shows_the_numbers():
+    table = yaml.safe_load((Path(__file__).parents[3] / "book" / "_toc.yml").read_text(encoding="utf-8"))
+    rows = [(part["caption"], row) for part in table["parts"] for row in part["chapters"]]
+    of_chapters = [(caption, row) for caption, row in rows if row["file"] in NAMES]
+    assert [row["file"] for _, row in of_chapters] == [c.name for c in CHAPTERS.values() if c.written]
+    for caption, row in of_chapters:
+        chapter = next(c for c in CHAPTERS.values() if c.name == row["file"])
+        assert caption == chapter.part
+        assert row.get("title", chapter.title) == f"{chapter.number} {chapter.title}".strip()
