@@ -45,7 +45,7 @@ def test_the_sections_follow_each_other_as_in_the_document(claims):
 VERB = re.compile(
     r"\b(is|are|was|has|have|had|does|do|can|cannot|may|needs?|takes?|costs?|gives?|goes|go|stays?|use[sd]?|reads?|writes?|adds?|"
     r"appends?|builds?|caches?|keeps?|holds?|returns?|makes?|matters?|works?|becomes?|turns?|divides?|falls?|lies?|runs?|"
-    r"finds?|offers?|reports?|counts?|belongs?|shares?|wastes?|raises?|mix|maps?|multiply|projects?|computes?|attends?|grows?|"
+    r"finds?|offers?|reports?|counts?|belongs?|shows?|decodes?|shares?|wastes?|raises?|mix|maps?|multiply|projects?|computes?|attends?|grows?|"
     r"waits?|reserves?|finishes|improves?|drops?|mark(?:ed|s)|passes|sets?|applies|checks?|loses?|drifts?|loads?|changes|picks?|differs?|"
     r"puts?|rotates?|encodes?|depends?|helps?|saturates?|fits|leaves?|equals?|freeze|grow|lose|spent|means|measures|depend)\b"
 )
@@ -79,6 +79,12 @@ def test_a_claim_is_a_statement_with_its_number_and_unit(claims):
     assert units == [], "the figure's unit is not in the sentence"
     bare = [c.id for c in claims.values() if numbers(c.given) and len(re.sub(r"[^A-Za-z]+", " ", c.claim).split()) < 3]
     assert bare == [], "a number needs words that say what is counted"
+
+
+def test_a_claim_leans_on_no_other(claims):
+    """It can be right or wrong by itself: nothing in it points at a sentence before it."""
+    pointing = re.compile(r"\b([Tt]hose|[Tt]hat cache|[Tt]hat count|such a|[Aa]ll of this|turns them|the four)\b")
+    assert [c.id for c in claims.values() if pointing.search(c.claim)] == []
 
 
 def test_no_two_claims_say_the_same(claims):
