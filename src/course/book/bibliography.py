@@ -6,6 +6,8 @@ in braces, and number the entries, while the pages cite by author and year.
 
 from __future__ import annotations
 
+import re
+
 from pybtex.plugin import register_plugin
 from pybtex.style.formatting.unsrt import Style
 from pybtex.style.labels import BaseLabelStyle
@@ -45,11 +47,13 @@ class CourseStyle(Style):
 def _as_list(app, pagename, template, context, doctree):
     """Docutils puts ``doc-biblioentry`` into a list, where screen readers look for list items."""
     if "citation-list" in context.get("body", ""):
-        context["body"] = context["body"].replace('role="doc-biblioentry"', 'role="listitem"')
+        body = re.sub(r'<div(?: role="list")? class="citation-list">', '<div role="list" class="citation-list">',
+                      context["body"])  # fmt: skip
+        context["body"] = body.replace('role="doc-biblioentry"', 'role="listitem"')
 
 
 def setup(app):
     register_plugin("pybtex.style.labels", STYLE, AuthorYearLabels)
     register_plugin("pybtex.style.sorting", STYLE, ByLabel)
     register_plugin("pybtex.style.formatting", STYLE, CourseStyle)
-    app.connect("html-page-context", _as_list)
+    app.connect("html-page-context", _as_list, priority=950)

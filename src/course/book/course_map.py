@@ -183,7 +183,7 @@ def small(lit: str, links: LINKS) -> str:
     )
 
 
-READING = re.compile(r"(\d+) minutes to read")
+READING = re.compile(r"(\d+)\s+minutes\s+to\s+read")
 
 
 def minutes(chapter: Chapter, page: str) -> int:
