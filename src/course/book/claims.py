@@ -14,15 +14,19 @@ how that was checked. In a page::
     ```
 
 A chip links to the entry in the ledger. A card shows the document's figure beside ours, then your own words.
-The ledger lists all claims of a chapter, or of the book. The build warns (and so fails, under ``-W``) when a
-chapter page leaves a claim of its chapter unmet, and when a page shows more than two correcting cards.
+With a chapter, the ledger is a list of its claims, a line each, linked to the one page that has the arithmetic;
+without, it is that page: a bar of verdicts, the rules by which they were given, every claim. The build warns (and
+so fails, under ``-W``) when a chapter page leaves a claim of its chapter unmet, and when a page shows more than two
+correcting cards.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, fields
 from functools import cache
+from html import escape
 from pathlib import Path
 
 import yaml
@@ -32,6 +36,8 @@ from sphinx.addnodes import pending_xref
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
+from course import chapters
+
 logger = logging.getLogger(__name__)
 
 VERDICTS = {
@@ -39,8 +45,20 @@ VERDICTS = {
     "rounded": "Right to the digits shown",
     "imprecise": "Where the document is loose",
     "depends": "Where it depends",
+    "opinion": "Where it is a matter of taste",
     "outdated": "Where the document has aged",
+    "slip": "Where the translation slipped",
     "wrong": "Where the document errs",
+}
+RULES = {
+    "right": "It holds as stated.",
+    "rounded": "Its number is ours, to within 2% or one in the last digit printed.",
+    "imprecise": "It becomes right once what was left out is put in, or one step, unit or range is mended.",
+    "depends": "It holds in some cases and not in others, and does not say in which.",
+    "opinion": "A preference; no measurement decides it.",
+    "outdated": "It did hold.",
+    "slip": "A word went astray in translation, not the matter. Not counted among the wrong.",
+    "wrong": "Arithmetic, a run, a source or the document itself contradicts it.",
 }
 HOWS = {
     "closed_form": "arithmetic",
@@ -48,30 +66,19 @@ HOWS = {
     "gpu": "needs a GPU",
     "source": "read in a source",
 }
-CHAPTERS = {
-    "01_tokenization": "Tokenization",
-    "02_embeddings": "Embeddings",
-    "03_transformer_block": "The transformer block",
-    "04_kv_cache": "The KV cache",
-    "05_cache_size": "What a cache weighs",
-    "06_prefill_decode": "Prefill and decode",
-    "07_chunked_prefill": "Chunked prefill",
-    "08_paged_attention": "Paged attention",
-    "09_sliding_window": "Sliding window",
-    "10_prompt_caching": "Prompt caching",
-    "11_sampling": "Sampling",
-    "12_speculative_decoding": "Speculative decoding",
-    "13_quantization": "Quantization",
-    "14_flash_attention": "FlashAttention",
-    "15_end_to_end": "End to end",
-}
+# Name of a chapter's page -> its title. The claims belong to the numbered chapters.
+CHAPTERS = {chapter.name: chapter.title for chapter in chapters.CHAPTERS.values() if chapter.number}
+WORDS = 5  # a claim of fewer is a label, not a statement
 LEDGER = "ledger"  # the page that holds every claim
 CARDS_A_PAGE = 2  # correcting cards; the others belong in the chapter's ledger
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim. `given` is the document's own figure, `correct` ours; `source` says what was read for it."""
+    """One claim: what the document says, in our words; `given` is its figure as printed, `correct` is ours.
+
+    `given` is empty where the document prints no figure, formula or name; `source` says what was read for it.
+    """
 
     id: str
     section: str
@@ -89,6 +96,11 @@ class Claim:
     def confirms(self) -> bool:
         return self.verdict in ("right", "rounded")
 
+    @property
+    def place(self) -> str:
+        """The title of the document's section, without its number."""
+        return self.section.partition(" ")[2]
+
 
 def _claim(position: int, row) -> Claim:
     """The row as a `Claim`, or a ValueError that names the row, the field and what is allowed."""
@@ -102,11 +114,20 @@ def _claim(position: int, row) -> Claim:
             f"lacks {sorted(known - {'source'} - set(row))}"
         )
     for name, value in row.items():
-        if not isinstance(value, str) or (not value.strip() and name != "note"):
+        if not isinstance(value, str) or (not value.strip() and name not in ("note", "given")):
             raise ValueError(f"claims: {expected}: {name} must be a non-empty string (quote it), got {value!r}")
     for name, allowed in (("verdict", VERDICTS), ("how", HOWS), ("chapter", CHAPTERS)):
         if row[name] not in allowed:
             raise ValueError(f"claims: {expected}: {name} {row[name]!r} is not one of {', '.join(allowed)}")
+    if not re.match(r"D\d\d \S", row["section"]):
+        raise ValueError(
+            f"claims: {expected}: section {row['section']!r} must read 'D01 Title', as the document has it"
+        )
+    if len(row["claim"].split()) < WORDS or not row["claim"].endswith("."):
+        raise ValueError(
+            f"claims: {expected}: {row['claim']!r} is no statement: write a sentence of {WORDS} words or more that can "
+            "be right or wrong by itself, and end it with a full stop"
+        )
     if row["how"] == "source" and not row.get("source"):
         raise ValueError(f"claims: {expected} was checked by reading, so it must name its source")
     return Claim(**row)
@@ -144,7 +165,7 @@ def _chip(claim: Claim) -> claim_chip:
     return claim_chip(
         claim=claim.id,
         verdict=claim.verdict,
-        title=f"The document: {claim.claim} ({claim.given}). What holds: {claim.correct}",
+        title=f"The document says: {claim.claim} What holds: {claim.correct}",
     )
 
 
@@ -178,6 +199,19 @@ class ClaimRole(SphinxRole, _Claims):
         return [_chip(claim)], []
 
 
+class ClaimCount(SphinxRole, _Claims):
+    """How many claims there are (``all``) or have a verdict: ``{claim-count}`wrong` ``."""
+
+    def run(self):
+        counts = verdict_counts(self.claims().values())
+        names = [name.strip() for name in self.text.split("+")]
+        if names != ["all"] and (unknown := [name for name in names if name not in VERDICTS]):
+            message = f"no verdict {unknown[0]!r}; write all, or one or several of {', '.join(VERDICTS)} with + between"
+            return [], [self.inliner.reporter.error(message, line=self.lineno)]
+        found = sum(counts.values()) if names == ["all"] else sum(counts.get(name, 0) for name in names)
+        return [nodes.Text(str(found))], []
+
+
 def _definitions(pairs) -> nodes.definition_list:
     items = [
         nodes.definition_list_item("", nodes.term("", term), nodes.definition("", nodes.paragraph("", text)))
@@ -203,7 +237,8 @@ class ClaimCard(SphinxDirective, _Claims):
             "", "", nodes.inline("", VERDICTS[claim.verdict]), _chip(claim), classes=["claim-title"]
         )
         card += nodes.paragraph("", claim.claim, classes=["claim-text"])
-        card += _definitions([("The document", claim.given), ("What holds", claim.correct)])
+        printed = [("As printed", claim.given)] if claim.given else []
+        card += _definitions([*printed, ("What holds", claim.correct)])
         body = nodes.container(classes=["claim-body"])
         self.state.nested_parse(self.content, self.content_offset, body)
         card += body
@@ -222,27 +257,57 @@ def _table(head, rows, classes) -> nodes.table:
     return nodes.table("", group, classes=classes)
 
 
-def _entry(claim: Claim, anchor: bool):
+def _checked(claim: Claim) -> str:
     if claim.source == "unconfirmed":
-        checked = "no source was found"
-    else:
-        checked = HOWS[claim.how] + (f"; {claim.source}" if claim.source else "")
-    text = nodes.paragraph("", claim.claim)
+        return "no source was found"
+    return HOWS[claim.how] + (f"; {claim.source}" if claim.source else "")
+
+
+def _entry(claim: Claim):
+    """A row of the ledger: the chip, what the document says and where, what holds and why."""
+    says = [nodes.paragraph("", claim.claim)]
+    if claim.given:
+        says.append(nodes.inline("", f"As printed: {claim.given}", classes=["claim-given"]))
+    says.append(nodes.inline("", claim.place, classes=["claim-place"]))
+    holds = [nodes.paragraph("", claim.correct)]
     if claim.note:
-        text += nodes.inline("", claim.note, classes=["claim-note"])
-    text += nodes.inline("", f"Checked: {checked}", classes=["claim-source"])
-    row = {"classes": [f"verdict-{claim.verdict}", f"chapter-{claim.chapter}", f"how-{claim.how}"]}
-    if anchor:
-        row["ids"] = [claim.id]
-    return row, [
-        [nodes.paragraph("", "", _chip(claim))],
-        [text],
-        [nodes.paragraph("", claim.given)],
-        [nodes.paragraph("", claim.correct)],
-    ]
+        holds.append(nodes.inline("", claim.note, classes=["claim-note"]))
+    holds.append(nodes.inline("", f"Checked: {_checked(claim)}", classes=["claim-source"]))
+    classes = [f"verdict-{claim.verdict}", f"chapter-{claim.chapter}", f"how-{claim.how}"]
+    return {"classes": classes, "ids": [claim.id]}, [[nodes.paragraph("", "", _chip(claim))], says, holds]
+
+
+def verdict_counts(claims) -> dict[str, int]:
+    """How many of `claims` have each verdict, in the order of `VERDICTS`, those that occur."""
+    found = Counter(claim.verdict for claim in claims)
+    return {verdict: found[verdict] for verdict in VERDICTS if found[verdict]}
+
+
+def verdict_bar(claims) -> str:
+    """HTML: a bar whose parts are as long as their verdicts are many, and below it each verdict's count and rule.
+
+    ``ledger-filter.js`` turns both into buttons; without it they are a picture and a list.
+    """
+    counts = verdict_counts(claims)
+    parts = "".join(
+        f'<span class="claim-{verdict}" data-verdict="{verdict}" style="flex-grow:{count}"></span>'
+        for verdict, count in counts.items()
+    )
+    rules = "".join(
+        f'<div class="claim-{verdict}" data-verdict="{verdict}"><dt><span class="verdict-count">{count}</span> '
+        f'<span class="verdict-name">{verdict}</span></dt><dd>{escape(RULES[verdict])}</dd></div>'
+        for verdict, count in counts.items()
+    )
+    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    return (
+        f'<div class="verdict-bar" role="img" aria-label="{sum(counts.values())} claims: {said}">{parts}</div>'
+        f'<dl class="verdict-rules">{rules}</dl>'
+    )
 
 
 class ClaimsLedger(SphinxDirective, _Claims):
+    """A chapter's claims, one line each; or, without a chapter, all of them, in full."""
+
     option_spec = {"chapter": directives.unchanged}  # noqa: RUF012 (docutils' protocol)
 
     def run(self):
@@ -251,10 +316,26 @@ class ClaimsLedger(SphinxDirective, _Claims):
             raise self.error(f"no chapter {chapter!r}; one of {', '.join(CHAPTERS)}")
         chosen = [claim for claim in self.claims().values() if chapter in (None, claim.chapter)]
         self.meet(*chosen)
-        whole = chapter is None and self.env.docname == LEDGER
-        rows = [_entry(claim, anchor=whole) for claim in chosen]
-        classes = ["ledger", "ledger-whole" if whole else "ledger-part"]
-        return [_table(["Claim", "What it says", "The document", "What holds"], rows, classes)]
+        if chapter is None:
+            return [
+                _table(
+                    ["Claim", "The document says", "What holds"],
+                    [_entry(claim) for claim in chosen],
+                    ["ledger", "ledger-whole"],
+                )
+            ]
+        lines = [
+            nodes.list_item("", nodes.paragraph("", "", _chip(claim), nodes.Text(" "), nodes.inline("", claim.claim)))
+            for claim in chosen
+        ]
+        return [nodes.bullet_list("", *lines, classes=["claim-lines"])]
+
+
+class VerdictBar(SphinxDirective, _Claims):
+    """The bar of verdicts over all claims, with the rule of each."""
+
+    def run(self):
+        return [nodes.raw("", verdict_bar(self.claims().values()), format="html")]
 
 
 class Crosswalk(SphinxDirective, _Claims):
@@ -266,11 +347,10 @@ class Crosswalk(SphinxDirective, _Claims):
         for claim in self.claims().values():
             sections.setdefault(claim.section, {}).setdefault(claim.chapter, []).append(claim)
         rows = []
-        for section, chapters in sections.items():
+        for section, treated in sections.items():
             number, _, title = section.partition(" ")
-            for chapter, found in chapters.items():
-                counts = Counter(claim.verdict for claim in found)
-                split = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+            for chapter, found in treated.items():
+                split = ", ".join(f"{count}\u00a0{verdict}" for verdict, count in verdict_counts(found).items())
                 rows.append(
                     (
                         {},
@@ -283,7 +363,7 @@ class Crosswalk(SphinxDirective, _Claims):
                         ],
                     )
                 )
-        return [_table(["", "Section of the document", "Chapter", "Claims", "Verdicts"], rows, ["crosswalk"])]
+        return [_table(["No.", "Section of the document", "Chapter", "Claims", "Verdicts"], rows, ["crosswalk"])]
 
     def _chapter(self, chapter: str) -> nodes.paragraph:
         label = f"{chapter[:2]} {CHAPTERS[chapter]}"
@@ -364,8 +444,10 @@ def _merge(app, env, docnames, other):
 def setup(app):
     app.add_node(claim_chip)
     app.add_role("claim", ClaimRole())
+    app.add_role("claim-count", ClaimCount())
     app.add_directive("claim", ClaimCard)
     app.add_directive("claims-ledger", ClaimsLedger)
+    app.add_directive("verdict-bar", VerdictBar)
     app.add_directive("crosswalk", Crosswalk)
     app.connect("doctree-resolved", _link_chips)
     app.connect("env-check-consistency", _check)

@@ -15,10 +15,10 @@ from docutils.parsers.rst import directives
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
-from course.book import claims, code, freshness, vocabularies
+from course.book import bibliography, claims, code, course_map, freshness, vocabularies
 from course.book.display import MARK, STATIC
 
-STYLES = ("figures.css", "course.css")
+STYLES = ("figures.css", "course.css", "claims.css", "map.css", "intro.css", "bibliography.css")
 FIRST_SCRIPT = "course-figures.js"  # defines the registry that the other scripts use
 KERNEL_PAGES = ("triton_primer.md",)
 
@@ -104,6 +104,8 @@ def setup(app):
     claims.setup(app)
     code.setup(app)
     freshness.setup(app)
+    course_map.setup(app)
+    bibliography.setup(app)
     for style in STYLES:
         app.add_css_file(style, priority=900)
     others = sorted(path.name for path in STATIC.glob("*.js") if path.name != FIRST_SCRIPT)
