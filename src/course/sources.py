@@ -14,6 +14,10 @@ import threading
 
 MAX_SOURCE = 100_000  # characters; the longest solution has under 3,000, and parsing more takes its time
 MARKER = re.compile(r"^\s*#\s*answer\s*:\s*([\w.\-]+)\s*$")
+MAGIC = re.compile(r"^[ \t]*(?:%%?[a-zA-Z]|!|\?)")  # a line that IPython takes for itself
+WAS_MAGIC = re.compile(r"^[ \t]*# (?:%%?[a-zA-Z]|!|\?)")
+CELL_MAGICS = re.compile(r"^\s*%%(?:time|timeit|capture|prun|python3?)\b")  # below these stands plain Python
+COURSE_CALLS = {"check", "hint", "kernel_report", "predict", "reveal", "status", "try_in_model"}
 SHAPED = 40  # nodes of a syntax tree; fewer have no shape of their own
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # what parsing a text may end in
 _turn = threading.Lock()
@@ -30,7 +34,12 @@ def parse(source: str) -> ast.Module:
 
 
 class Answer(str):
-    """The text of one answer. It is that text wherever a string is wanted."""
+    """The text of one answer. It is that text wherever a string is wanted.
+
+    ``elsewhere``: names that other cells of its notebook define, so that a missing one can be told to be moved in.
+    """
+
+    elsewhere: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, source: str) -> Answer:
@@ -39,9 +48,9 @@ class Answer(str):
 
     @functools.cached_property
     def marked_id(self) -> str | None:
-        """The exercise id in the first non-empty line, or None."""
+        """The exercise id in the first line that is neither empty nor a magic, or None."""
         for line in self.splitlines():
-            if line.strip():
+            if line.strip() and not MAGIC.match(line) and not WAS_MAGIC.match(line):
                 match = MARKER.match(line)
                 return match.group(1) if match else None
         return None
@@ -99,6 +108,72 @@ class Answer(str):
         """Digest of the kinds of nodes, names and texts apart; "" where they are too few to tell two people apart."""
         kinds = [type(node).__name__ for node in self.nodes if not isinstance(node, ast.Load)]
         return hashlib.sha256(" ".join(kinds).encode()).hexdigest()[:16] if len(kinds) > SHAPED else ""
+
+
+def as_code(text: str) -> Answer:
+    """A cell's text with what only a notebook understands turned into comments, line for line.
+
+    That is: magics (``%matplotlib inline``, ``!pip``, ``%%time`` at the top, but none that makes the cell another
+    language) and calls of the course's own checks that were left standing in an answer's cell.
+    """
+    answer = Answer.of(text)
+    if answer.tree is None and any(map(MAGIC.match, answer.splitlines())):
+        answer = _without_magics(answer)
+    marked = {number for node in (answer.tree.body if answer.tree is not None else ()) if _is_the_courses(node)
+              for number in range(node.lineno, node.end_lineno + 1)}
+    return _commented(answer, marked) if marked else answer
+
+
+def _without_magics(answer: Answer) -> Answer:
+    """The text with its magics as comments, if it is Python then; else as it was."""
+    lines = answer.splitlines()
+    first = next((line for line in lines if line.strip()), "")
+    if first.lstrip().startswith("%%") and not CELL_MAGICS.match(first):
+        return answer
+    found = _commented(answer, {number for number, line in enumerate(lines, start=1) if MAGIC.match(line)})
+    return found if found.tree is not None else answer
+
+
+def _is_the_courses(node: ast.stmt) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return node.module in {"course.check", "course.check.kernels"}
+    call = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in COURSE_CALLS
+
+
+def _commented(answer: Answer, numbers: set[int]) -> Answer:
+    """The answer with these lines as comments; inside a block a ``pass`` keeps their place."""
+    lines = answer.splitlines()
+    for number in numbers:
+        line = lines[number - 1]
+        indent = line[: len(line) - len(line.lstrip())]
+        lines[number - 1] = f"{indent}{'pass  ' if indent else ''}# {line.lstrip()}"
+    return Answer("\n".join(lines) + "\n" * answer.endswith("\n"))
+
+
+def defined_in(answer: Answer) -> frozenset[str]:
+    """Names that a cell defines at its top level."""
+    found: set[str] = set()
+    for node in answer.tree.body if answer.tree is not None else ():
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            found.update(alias.asname or alias.name.split(".")[0] for alias in node.names)
+        else:
+            found.update(part.id for part in ast.walk(node)
+                         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store))
+    return frozenset(found)
+
+
+def split_at_markers(answer: Answer) -> list[Answer]:
+    """A cell that holds several answers, each below its marker, taken apart; what stands above the first is in each."""
+    lines = answer.splitlines()
+    starts = [number for number, line in enumerate(lines) if MARKER.match(line)]
+    if len(starts) < 2:
+        return [answer]
+    above = [line for line in lines[: starts[0]] if not MAGIC.match(line)]
+    return [Answer("\n".join([lines[start], *above, *lines[start + 1 : end]]) + "\n")
+            for start, end in zip(starts, [*starts[1:], len(lines)])]
 
 
 def _raises_first(node: ast.AST) -> bool:

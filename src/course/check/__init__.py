@@ -37,7 +37,7 @@ def check(exercise_id: str, **constants) -> None:
     again in a fresh namespace, so an answer that leans on other cells is told which name to move in.
     """
     from course.check import progress
-    from course.judging import feedback
+    from course.judging import feedback, judge
     from course.notebooks import editions
     from course.specs import exercise
 
@@ -48,7 +48,9 @@ def check(exercise_id: str, **constants) -> None:
     except KeyboardInterrupt as stop:
         raise CheckFailed(feedback.stopped(item, source, stop)) from None
     if verdict.error and verdict.error.get("name") and cells.defined_in_notebook(verdict.error["name"]):
-        verdict = dataclasses.replace(verdict, note="elsewhere")
+        verdict = dataclasses.replace(verdict, note=judge.ELSEWHERE)
+    if verdict.note == judge.STUB and cells.written_unmarked(item.entry):
+        verdict = dataclasses.replace(verdict, note=judge.UNMARKED)
     _say_once(progress.record(exercise_id, source, verdict.passed, feedback.in_short(verdict)))
     if verdict.passed:
         print(feedback.passed_line(exercise_id))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
-from course.sources import Answer
+from course.sources import Answer, as_code, defined_in, split_at_markers
 
+MARKED = re.compile(r"^\s*#\s*answer\s*:", re.M)
 _sources: dict[str, Answer] = {}
+_unmarked: set[str] = set()  # names defined by cells without a marker, since the marked one last ran
 
 
 def _remember(info: Any) -> None:
@@ -15,9 +18,12 @@ def _remember(info: Any) -> None:
 
 
 def _note(source: str) -> None:
-    answer = Answer(source)
-    if answer.marked_id:
-        _sources[answer.marked_id] = answer
+    for part in split_at_markers(Answer(source)):
+        if part.marked_id:
+            _sources[part.marked_id] = as_code(part)
+            _unmarked.discard(part.marked_id.rpartition(".")[2])
+    if not MARKED.search(source):
+        _unmarked.update(defined_in(as_code(source)))
 
 
 def watch() -> None:
@@ -39,6 +45,11 @@ def source_for(exercise_id: str) -> Answer | None:
 def remember(exercise_id: str, source: str) -> None:
     """Set the source for an exercise by hand (scripts and tests)."""
     _sources[exercise_id] = Answer.of(source)
+
+
+def written_unmarked(entry: str) -> bool:
+    """Has a cell without a marker defined this name after the marked one was run?"""
+    return entry in _unmarked
 
 
 def defined_in_notebook(name: str) -> bool:

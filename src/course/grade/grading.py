@@ -8,7 +8,7 @@ from pathlib import Path
 
 from course.grade import secret as secrets
 from course.judging import feedback, gate
-from course.judging.judge import Verdict, calls, judge
+from course.judging.judge import ELSEWHERE, Verdict, calls, judge, line_of
 from course.notebooks import submission as submissions
 from course.notebooks.submission import Submission, Unreadable
 from course.running.worker import Worker, WorkerFailed
@@ -71,6 +71,9 @@ def _grade(worker: Worker, exercise: Exercise, source: str | None, secret: bytes
     if result.ended in {"timeout", "unreadable", "memory"}:
         return Verdict(result.ended, exercise, note=_tail(result.log))
     verdict = judge(exercise, cases, result.outcomes)
+    verdict = dataclasses.replace(verdict, line=line_of(source, verdict.error))
+    if verdict.error and verdict.error.get("name") in source.elsewhere:
+        verdict = dataclasses.replace(verdict, note=ELSEWHERE)
     if result.ended == "killed" and (verdict.kind == "pass" or not result.outcomes):
         return Verdict("killed", exercise, note=_tail(result.log))
     return verdict if verdict.kind != "killed" else dataclasses.replace(verdict, note=_tail(result.log))

@@ -142,7 +142,8 @@ def _finding_rows(verdict: Verdict) -> list[tuple[str, str]]:
         why = "it is not valid Python"
     elif kinds == {"denied"}:
         why = "it leaves to a library what this exercise asks you to write"
-    rows = [("", f"the answer was not run: {why}")]
+    head = "not accepted" if kinds == {"denied"} else "the answer was not run"
+    rows = [("", f"{head}: {why}")]
     rows += [(f"line {item.line}" if item.line else "to do", item.message.removeprefix("this is not Python: "))
              for item in verdict.findings[:5]]
     return rows + ([("it reads", verdict.line)] if verdict.line else [])
@@ -162,7 +163,10 @@ def _last_rows(verdict: Verdict) -> list[tuple[str, str]]:
 
 def _error_rows(verdict: Verdict) -> list[tuple[str, str]]:
     error = verdict.error
-    if error["type"] == "NotImplementedError":
+    if verdict.note == judge.UNMARKED:
+        return [("", f"the marked cell is still as it was given; another cell defines {verdict.exercise.entry}"),
+                ("to do", f"make `# answer: {verdict.exercise.id}` its first line, or move it into the marked cell")]
+    if _not_begun(verdict):
         return [("", f"{verdict.exercise.entry} is not written yet. Replace the line that raises NotImplementedError.")]
     if _not_defined(verdict):
         return [("", f"the cell must define {error['name']}; keep the name as it was given")] + _printed_rows(verdict)
@@ -181,6 +185,12 @@ def _error_rows(verdict: Verdict) -> list[tuple[str, str]]:
     if why := _why(verdict):
         rows.append(("why", why))
     return rows + _last_rows(verdict)
+
+
+def _not_begun(verdict: Verdict) -> bool:
+    """Is it the stub, or does the line that raised say no more than the stub's? Torch raises that error too."""
+    return verdict.note == judge.STUB or (
+        verdict.error["type"] == "NotImplementedError" and verdict.line.startswith("raise NotImplementedError"))
 
 
 def _not_defined(verdict: Verdict) -> bool:
@@ -207,7 +217,7 @@ def _why(verdict: Verdict) -> str:
 
 def _missing_name(verdict: Verdict) -> str:
     name = verdict.error["name"]
-    if verdict.note == "elsewhere":
+    if verdict.note == judge.ELSEWHERE:
         return (f"{name} is defined in another cell of your notebook. An answer stands alone: "
                 f"move {name} into this cell, then run the cell and the check again")
     return f"{name} is not defined in the answer cell. An answer stands alone: define or import {name} in it"
@@ -309,7 +319,9 @@ def in_short(verdict: Verdict) -> str:
         return f"line {verdict.findings[0].line}: {verdict.findings[0].message}"
     if verdict.error:
         at = f" at line {verdict.error['line']}" if verdict.error["line"] else ""
-        if verdict.error["type"] == "NotImplementedError":
+        if verdict.note == judge.UNMARKED:
+            return "written in an unmarked cell"
+        if _not_begun(verdict):
             return "not written yet"
         if _not_defined(verdict):
             return f"the cell does not define {verdict.exercise.entry}"
@@ -340,7 +352,7 @@ def after_grading(verdict: Verdict) -> str:
     if verdict.kind in {"wrong", "nondeterministic"}:
         return f"{in_short(verdict)}.{first}{right}"
     if verdict.kind == "error" and verdict.error:
-        begun = verdict.case and verdict.error["type"] != "NotImplementedError"
+        begun = verdict.case and not _not_begun(verdict)
         return _raised_on_hidden(verdict) + (first + right if begun else "")
     if verdict.kind in {"timeout", "memory", "killed"}:  # their note is the end of a log that the answer may write to
         return lines(verdict)[0][1] + first
@@ -351,8 +363,10 @@ def _raised_on_hidden(verdict: Verdict) -> str:
     """An error without its message, and without a name that an answer could have made of a hidden input."""
     error = verdict.error
     at = f" at line {error['line']}" if error["line"] else ""
-    if error["type"] == "NotImplementedError":
+    if _not_begun(verdict):
         return f"{verdict.exercise.entry} is not written yet."
+    if verdict.note == judge.ELSEWHERE:
+        return f"it raised a NameError{at}. {_missing_name(verdict)}."
     if _not_defined(verdict):
         return f"the cell does not define {verdict.exercise.entry}: keep the name as it was given."
     if error["type"] == "KernelFault" and error["name"] in kernel_words.FAULTS:

@@ -20,6 +20,9 @@ from gradeworker.answer import LOADING, Outcome, run
 
 PUBLIC_SEED = "public"
 TRAFFIC_SLACK = 1.05
+STUB = "stub"  # note: the learner has not begun
+ELSEWHERE = "elsewhere"  # note: another cell of the notebook defines the missing name
+UNMARKED = "unmarked"  # note: another cell, without the marker, answers
 NOTHING_STORED = "the kernel stored nothing: what it computes reaches a tensor by tl.store"
 NUMBER = re.compile(r"(?<![\w\\])\d+(?!\w)")
 COUNT = re.compile(r"(\d+) of (\d+) (?:active lanes|elements were)")
@@ -230,18 +233,18 @@ def practice(exercise: Exercise, source: str, runner: Callable = run, diagnose: 
     source = Answer.of(source)
     if source.is_stub:
         error = {"type": "NotImplementedError", "message": "", "line": 0, "name": ""}
-        return Verdict("error", exercise, error=error)
+        return Verdict("error", exercise, error=error, note=STUB)
     findings = gate.inspect(source, exercise.given, exercise.track == "kernel", exercise.denied)
     if findings:
         kind = "error" if findings[0].kind == "syntax" else "policy"
-        read = _line(source, {"line": findings[0].line}) if kind == "error" else ""
+        read = line_of(source, {"line": findings[0].line}) if kind == "error" else ""
         return Verdict(kind, exercise, findings=tuple(findings), line=read)
     memory = public_memory(exercise.id, exercise.edition)
     verdict = judge(exercise, memory.cases, runner(exercise.job(source, calls(memory.cases))), diagnose, memory)
-    return dataclasses.replace(verdict, line=_line(source, verdict.error))
+    return dataclasses.replace(verdict, line=line_of(source, verdict.error))
 
 
-def _line(source: str, error: dict | None) -> str:
+def line_of(source: str, error: dict | None) -> str:
     """The line of the answer that raised, or ""."""
     lines, number = source.splitlines(), error["line"] if error else 0
     return lines[number - 1].strip() if 1 <= number <= len(lines) else ""

@@ -16,7 +16,7 @@ from pathlib import Path
 import course
 from course.chapters import named_in
 from course.notebooks import slim
-from course.sources import MAX_SOURCE, Answer
+from course.sources import MAX_SOURCE, Answer, as_code, defined_in, split_at_markers
 from course.specs import CHAPTERS, exercises
 from course.specs.exercise import Exercise
 
@@ -115,23 +115,35 @@ def extract(notebook: dict, name: str, exercises: list) -> Submission:
     by_id = {item.id: item for item in exercises}
     found: dict[str, list[Answer]] = {}
     current: str | None = None
-    for cell in notebook["cells"]:
-        if not isinstance(cell, dict):
+    unmarked: dict[int, Answer] = {}  # code cells that are nobody's answer, by their place
+    last: dict[str, int] = {}  # where the last cell of an answer stands
+    for place, cell in enumerate(notebook["cells"]):
+        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
             continue
         source = source_of(cell)
-        if cell.get("cell_type") != "code":
+        parts = split_at_markers(source) if len(source) <= MAX_SOURCE else [source]
+        owners = [_identity(cell, part, by_cell_id, by_id) for part in parts]
+        if any(owners):
+            for own, part in zip(owners, parts):
+                if own:
+                    found.setdefault(own, []).append(part)
+                    last[own] = place
+            current = owners[-1]
             continue
-        own = _identity(cell, source, by_cell_id, by_id)
-        if own:
-            found.setdefault(own, []).append(source)
-            current = own
-        elif role(cell) in {"check", "given"} or COURSE_CALL.search(source):
+        if role(cell) in {"check", "given"}:
             current = None
         elif current and len(found[current][-1]) + len(source) > MAX_SOURCE:
             current = None  # more than any answer may have: not looked at, and its cell alone is judged
+        elif COURSE_CALL.search(source):
+            current = None
+            unmarked[place] = source
         elif current and source.strip() and not source.marked_id and _continues(source):
             found[current][-1] = Answer(f"{found[current][-1]}\n{source}")
             submission.warnings.append(f"{current}: the answer is spread over several cells; they were joined")
+        else:
+            unmarked[place] = source
+    defined = {place: defined_in(as_code(source)) for place, source in unmarked.items() if len(source) <= MAX_SOURCE}
+    elsewhere = frozenset().union(*defined.values())
     for item in exercises:
         candidates = found.get(item.id) or by_name(notebook, item)
         if not candidates or item.id in not_asked:
@@ -139,9 +151,22 @@ def extract(notebook: dict, name: str, exercises: list) -> Submission:
         written = [source for source in candidates if not source.is_stub] or candidates
         if len(candidates) > 1 and len(written) > 1:
             submission.warnings.append(f"{item.id}: {len(candidates)} cells answer it; the last one counts")
-        submission.answers[item.id] = disarmed(written[-1])
+        later = [place for place, names in defined.items() if item.entry in names and place > last.get(item.id, place)]
+        if later:
+            what = "is still as it was given" if written[-1].is_stub else "counts"
+            submission.warnings.append(
+                f"{item.id}: code cell {_nth_code_cell(notebook, later[-1])} defines {item.entry} too, without the "
+                f"line `# answer: {item.id}` at its top, so it was not graded; the marked cell {what}")
+        answer = submission.answers[item.id] = disarmed(as_code(written[-1]))
+        answer.elsewhere = elsewhere
     submission.warnings = list(dict.fromkeys(submission.warnings))
     return submission
+
+
+def _nth_code_cell(notebook: dict, place: int) -> int:
+    """The number of a code cell, from 1, as a person counts them."""
+    cells = notebook["cells"][: place + 1]
+    return sum(isinstance(cell, dict) and cell.get("cell_type") == "code" for cell in cells)
 
 
 def _other_release(notebook: dict, exercises: list) -> tuple[list[str], set[str]]:
@@ -298,5 +323,4 @@ def exercises_by_name(path: Path) -> list[Exercise] | None:
 
 def disarmed(source: Answer) -> Answer:
     """The source without comments that would steer nbval; of one that is too long as much as shows that it is."""
-    harmless = NBVAL_DIRECTIVE.sub(r"\1(marker removed)", source)[: MAX_SOURCE + 1]
-    return source if harmless == source else Answer(harmless)
+    return Answer.of(NBVAL_DIRECTIVE.sub(r"\1(marker removed)", source)[: MAX_SOURCE + 1])

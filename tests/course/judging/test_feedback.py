@@ -85,7 +85,7 @@ def test_the_rich_form_escapes_what_the_learner_wrote():
         (("x.float()", "x.flot()"), "not yet right: AttributeError at line 3"),
         (("def rms_norm", "def rmsnorm"), "the cell must define rms_norm; keep the name as it was given"),
         (("wide = x.float()", "wide = F.rms_norm(x, x.shape)"),
-         "the answer was not run: it leaves to a library what this exercise asks you to write"),
+         "not accepted: it leaves to a library what this exercise asks you to write"),
     ],
 )
 def test_the_first_line_says_what_is_wrong(change, head):

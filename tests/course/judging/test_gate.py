@@ -109,6 +109,8 @@ def test_who_prints_in_a_kernel_is_told_how_to_see_a_value():
         ("def f(X):\n    pass", "put @triton.jit above it"),
         ("@triton.jit\n@other\ndef f(X):\n    pass", "put @triton.jit above it"),
         ("import os", "nothing else"),
+        ("import math as tl", "nothing else"),
+        ("from math import sqrt", "nothing else"),
     ],
 )
 def test_a_kernels_cell_holds_kernels_only(source, said):

@@ -4,8 +4,10 @@ import json
 
 import pytest
 
-from course import paths
+from course import paths, sources
 from course.authoring.build import solution_sources
+from course.judging import feedback, judge
+from course.judging.judge import Verdict
 from course.notebooks import submission as submissions
 from course.notebooks.submission import Unreadable
 from course.specs import exercises
@@ -257,3 +259,58 @@ def test_the_digest_does_not_change_when_a_notebook_is_saved_again(notebook):
     crlf(notebook)
     colab(notebook)
     assert submissions.extract(notebook, "x", ITEMS).digest == before
+
+
+def test_a_helper_in_another_cell_is_told_to_be_moved_in(notebook):
+    complete(notebook)
+    data = notebook
+    place = next(i for i, cell in enumerate(data["cells"]) if cell.get("id") == FIRST.cell_id)
+    helper = "WIDE = 3\ndef helper():\n    pass"
+    data["cells"].insert(place, {"cell_type": "code", "id": "mine", "metadata": {}, "source": helper})
+    answer = submissions.extract(data, "x", ITEMS).answers[FIRST.id]
+    assert {"WIDE", "helper"} <= answer.elsewhere
+    verdict = Verdict("error", FIRST, error={"type": "NameError", "message": "name 'helper' is not defined", "line": 2,
+                                             "name": "helper"}, note=judge.ELSEWHERE)
+    assert "move helper into this cell" in feedback.text(verdict)
+    assert "move helper into this cell" in feedback.after_grading(verdict)
+
+
+@pytest.mark.parametrize("stub", [True, False])
+def test_an_answer_without_its_marker_is_named_beside_the_marked_cell(notebook, stub):
+    complete(notebook)
+    if stub:
+        marked = next(cell for cell in notebook["cells"] if cell.get("id") == FIRST.cell_id)
+        begin = "    # YOUR CODE HERE\n    raise NotImplementedError()"
+        marked["source"] = f"# answer: {FIRST.id}\ndef {FIRST.entry}():\n{begin}"
+    notebook["cells"].append({"cell_type": "code", "id": "mine", "metadata": {},
+                              "source": f"x = 1\ndef {FIRST.entry}(*args):\n    return 7"})
+    found = submissions.extract(notebook, "x", ITEMS)
+    (said,) = [text for text in found.warnings if FIRST.id in text]
+    assert f"defines {FIRST.entry} too, without the line" in said
+    assert ("still as it was given" in said) == stub
+    assert found.answers[FIRST.id].is_stub == stub
+
+
+def test_magics_and_checks_become_comments_line_for_line():
+    text = ("%%time\n# answer: a.b\n%matplotlib inline\ndef f(x):\n    %time y = 1\n    return x\n!ls\n"
+            "from course.check import check\ncheck('a.b')\n")
+    found = sources.as_code(text)
+    assert found.marked_id == "a.b"
+    assert len(found.splitlines()) == len(text.splitlines())
+    assert [line for line in found.splitlines() if not line.strip().startswith(("#", "pass"))] == [
+        "def f(x):", "    return x"]
+    assert found.tree is not None
+
+
+@pytest.mark.parametrize("text", ["%%bash\nls", "%%html\n<b>", "x = (1 +\n% 2", "s = \"\"\"\n%time\n!x\n\"\"\"\n",
+                                  "x = a\\\n% b"])
+def test_what_is_another_language_or_plain_python_stays_as_it_is(text):
+    assert sources.as_code(text) == text
+
+
+def test_a_cell_with_several_markers_is_several_answers():
+    cell = "%%time\nimport math\n# answer: a.b\nx = 1\n# answer: a.c\ny = 2\n"
+    one, two = sources.split_at_markers(sources.Answer(cell))
+    assert (one.marked_id, two.marked_id) == ("a.b", "a.c")
+    assert one == "# answer: a.b\nimport math\nx = 1\n"
+    assert two == "# answer: a.c\nimport math\ny = 2\n"
