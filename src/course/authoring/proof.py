@@ -85,7 +85,7 @@ def _unreadable(item: Exercise) -> dict[str, str]:
     found = {}
     for near_miss in item.near_misses:
         try:
-            near_miss.source
+            assert near_miss.source
         except ValueError as error:
             found[near_miss.name] = str(error)
     return found
