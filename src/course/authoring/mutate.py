@@ -1,9 +1,9 @@
 """`course proof --mutate`: solutions changed by machine, to find wrong answers that an exercise's cases let pass.
 
 Every change is small and of a kind that people make: another constant, comparison or operator, a bound one off, a step
-left out, two statements or arguments exchanged, a step rounded to the input's dtype. A mutant that passes is either a
-wrong answer, and the exercise needs a case or a near-miss, or it is right as well. The latter are listed with a reason in
-``specs/<stem>/equivalent.yml``, so that only what nobody has judged yet is shown.
+left out, two statements or arguments exchanged, a step rounded to the input's dtype. A mutant that passes is either
+wrong, and the exercise needs a case or a near-miss, or it is right as well. Those that are right are listed with a reason
+in ``specs/<stem>/equivalent.yml``, so that only what nobody has judged yet is shown.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import contextlib
 import copy
 import difflib
 import signal
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 import yaml
 
 import course.specs
@@ -42,6 +44,7 @@ OTHER_NAME = {
     "min": "max", "max": "min", "any": "all", "all": "any", "sum": "mean", "mean": "sum", "cos": "sin", "sin": "cos",
     "amax": "amin", "argmax": "argmin", "rsqrt": "sqrt", "sqrt": "rsqrt", "triu": "tril", "keys": "values",
 }
+CHANGING = {"append", "extend", "insert", "pop", "add_", "fill_", "copy_"}  # methods that write to their object
 EXCHANGED = (ast.Sub, ast.Div, ast.FloorDiv, ast.Pow, ast.MatMult)  # where the order of operands counts
 
 
@@ -89,7 +92,7 @@ def mutate_one(item: Exercise, source: str, known: set[str] = frozenset()) -> Fo
     public = [Memory(item, [case]) for case in judge.public_cases(item.id, item.edition)]
     hidden = [Memory(item, [case]) for seed in range(SEEDS) for case in item.cases(Draw(f"mutate/{item.id}/{seed}"))]
     found, passed = Found(item), set()
-    for mutant in mutants(source, kernel=item.track == "kernel"):
+    for mutant in mutants(source, item.track == "kernel", any(map(_in_half, public))):
         found.mutants += 1
         if not all(_passes(item, mutant.source, memory) for memory in public):
             continue
@@ -104,9 +107,15 @@ def mutate_one(item: Exercise, source: str, known: set[str] = frozenset()) -> Fo
     return found
 
 
+def _in_half(memory: Memory) -> bool:
+    tensors = (value for case in memory.cases for value in case.args if isinstance(value, torch.Tensor))
+    return any(value.dtype in (torch.float16, torch.bfloat16) for value in tensors)
+
+
 def _passes(item: Exercise, source: str, memory: Memory) -> bool:
     try:
-        with _limited(SECONDS):
+        with _limited(SECONDS), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             outcomes = list(run(item.job(source, judge.calls(memory.cases))))
     except Endless:
         return False
@@ -127,18 +136,23 @@ def _limited(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def mutants(source: str, kernel: bool = False) -> list[Mutant]:
-    """All mutants of an answer, no two alike, none like the answer."""
+def mutants(source: str, kernel: bool = False, half: bool = False) -> list[Mutant]:
+    """All mutants of an answer, no two alike, none like the answer.
+
+    ``half``: some cases are in half precision, so that it may matter where a step is rounded to it.
+    """
     tree = ast.parse(source)
     plain = ast.unparse(tree)
+    every = list(ast.walk(tree))
+    silent = {every.index(part) for node in every if isinstance(node, ast.Raise) for part in ast.walk(node)}  # words
     found: dict[str, str] = {}
-    for number in range(len(list(ast.walk(tree)))):
-        for change in _changes(tree, number, kernel):
+    for number in range(len(every)):
+        for change in () if number in silent else _changes(tree, number, kernel, half):
             mutated = copy.deepcopy(tree)
             change(list(ast.walk(mutated))[number])
             with contextlib.suppress(SyntaxError, ValueError):  # some changes make no program
                 text = ast.unparse(ast.fix_missing_locations(mutated))
-                compile(text, "<mutant>", "exec")
+                ast.parse(text)
                 if text != plain:
                     found.setdefault(text, _described(plain, text))
     return [Mutant(change, text) for text, change in found.items()]
@@ -154,7 +168,7 @@ def _described(before: str, after: str) -> str:
     return "; ".join(parts)
 
 
-def _changes(tree: ast.Module, number: int, kernel: bool) -> Iterator[Callable[[ast.AST], None]]:
+def _changes(tree: ast.Module, number: int, kernel: bool, half: bool) -> Iterator[Callable[[ast.AST], None]]:
     """What may be done to the node with this number: functions that change it in place in a copy of the tree."""
     node = list(ast.walk(tree))[number]
     for name, value in ast.iter_fields(node):
@@ -174,9 +188,9 @@ def _changes(tree: ast.Module, number: int, kernel: bool) -> Iterator[Callable[[
         yield lambda each: setattr(each, "op", ast.Sub())
     if isinstance(node, ast.Assign) and isinstance(node.value, (ast.BinOp, ast.Call)):
         pointer = _first_parameter(tree)
-        dtype = f"{pointer}.dtype.element_ty" if kernel else f"{pointer}.dtype"
-        yield lambda each: setattr(each, "value", ast.Call(
-            ast.Attribute(each.value, "to", ast.Load()), [ast.parse(dtype, mode="eval").body], []))
+        rounded = f".to({pointer}.dtype.element_ty)" if kernel else f".to({pointer}.dtype)"
+        for end in (rounded, rounded + (".to(tl.float32)" if kernel else ".float()")) if half else ():
+            yield lambda each, end=end: setattr(each, "value", _followed(each.value, end))
     if isinstance(node, ast.Call):
         for place in range(len(node.keywords)):
             yield lambda each, place=place: each.keywords.pop(place)
@@ -186,6 +200,10 @@ def _changes(tree: ast.Module, number: int, kernel: bool) -> Iterator[Callable[[
         for bound in ("lower", "upper"):
             if getattr(node, bound) is not None:
                 yield lambda each, bound=bound: setattr(each, bound, None)
+
+
+def _followed(value: ast.expr, end: str) -> ast.expr:
+    return ast.parse(f"({ast.unparse(value)}){end}", mode="eval").body
 
 
 def _statements(name: str, body: list[ast.stmt]) -> Iterator[Callable[[ast.AST], None]]:
@@ -199,8 +217,35 @@ def _statements(name: str, body: list[ast.stmt]) -> Iterator[Callable[[ast.AST],
                 block = getattr(each, name)
                 block[place - 1], block[place] = block[place], block[place - 1]
 
-            if not _is_docstring(body[place - 1]):
+            if not _is_docstring(body[place - 1]) and _order_counts(body[place - 1], statement):
                 yield swap
+
+
+def _order_counts(one: ast.stmt, other: ast.stmt) -> bool:
+    """May it matter which of two statements comes first? Not when neither writes what the other reads or writes."""
+    if isinstance(one, ast.FunctionDef) or isinstance(other, ast.FunctionDef):
+        return False
+    if any(isinstance(part, (ast.Return, ast.Break, ast.Raise)) for each in (one, other) for part in ast.walk(each)):
+        return True
+    (reads, writes), (also_reads, also_writes) = _touched(one), _touched(other)
+    return bool(writes & (also_reads | also_writes) or also_writes & reads)
+
+
+def _touched(statement: ast.stmt) -> tuple[set[str], set[str]]:
+    """What a statement reads and writes: names; of an object the key or the attribute, as far as it is written out."""
+    reads: set[str] = set()
+    writes: set[str] = set()
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name):
+            (reads if isinstance(node.ctx, ast.Load) else writes).add(node.id)
+        if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+            writes.add(ast.unparse(node))
+            reads.add(ast.unparse(node))
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            reads.add(node.target.id)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGING:
+            writes.add(ast.unparse(node.func.value))
+    return reads, writes
 
 
 def _is_docstring(node: ast.stmt) -> bool:

@@ -64,12 +64,22 @@ def drive(KVCache, k, v, chunks, keep, spare):
     look("after truncate and append")
     seen["memory stays where it was"] = all(len(found) == 1 for found in addresses.values())
     too_many = torch.ones(spare + 1, num_kv_heads, head_dim, dtype=k.dtype)
-    try:
-        cache.append(0, too_many, too_many)
-        seen["one token too many"] = "was taken"
-    except Exception as error:
-        seen["one token too many"] = type(error).__name__
+
+    def overfill(when):
+        try:
+            cache.append(0, too_many, too_many)
+            seen[when] = "was taken"
+        except Exception as error:
+            seen[when] = type(error).__name__
+
+    overfill("one token too many")
     look("after one token too many")
+    cache.truncate(keep)  # from here on layer 0 is ahead of the others
+    add(0, keep, tokens)
+    overfill("one token too many for layer 0, the others are behind")
+    seen["rows of keys(0), layer 0 ahead"] = len(cache.keys(0))
+    cache.truncate(keep)
+    look("after truncate, layer 0 ahead")
     return seen
 
 
@@ -96,6 +106,9 @@ def reference(k, v, chunks, keep, spare):
     seen["memory stays where it was"] = True
     seen["one token too many"] = "ValueError"
     look("after one token too many", tokens)
+    seen["one token too many for layer 0, the others are behind"] = "ValueError"
+    seen["rows of keys(0), layer 0 ahead"] = tokens
+    look("after truncate, layer 0 ahead", keep)
     return seen
 
 
@@ -114,6 +127,7 @@ def cases(draw: Draw) -> list[Case]:
         case("chunks of several tokens, fp16", 2, [2, 3, 2], 2, 5, keep=4, spare=1, dtype=torch.float16),
         case("bf16, keys and values not contiguous", 2, [3, 1], 5, 3, keep=2, dtype=torch.bfloat16, strided=True),
         case("cut back to nothing", 2, [4], 2, 3, keep=0),
+        case("6 layers, more than tokens", 6, [1, 1], 2, 4, keep=1),
     ]
 
 
@@ -288,6 +302,24 @@ KV_CACHE.near_miss(
     {", head_dim, dtype=dtype)": ", head_dim)"},
     says="A cache for a bf16 model holds bf16: pass dtype on to the memory, or it takes twice the room and gives "
     "back another dtype.",
+)
+
+KV_CACHE.near_miss(
+    "the room is measured by seq_len",
+    {"if end > capacity": "if self.seq_len + len(k) > capacity"},
+    says="seq_len is the length of the layer that is furthest behind. A layer that is ahead may be full while others have "
+    "room: compare the end of this layer's own rows with the capacity.",
+    section=f"{PAGE}#the-shape-of-a-cache",
+)
+
+KV_CACHE.near_miss(
+    "truncate takes as many rows from every layer",
+    {
+        "self.lengths = [seq_len] * len(self.lengths)":
+            "self.lengths = [length - self.seq_len + seq_len for length in self.lengths]",
+    },
+    says="In the middle of a pass some layers hold more than seq_len tokens, and they too must come back to the first "
+    "seq_len: set the length, do not subtract from it.",
 )
 
 
