@@ -2,8 +2,8 @@
 
 Every change is small and of a kind that people make: another constant, comparison or operator, a bound one off, a step
 left out, two statements or arguments exchanged, a step rounded to the input's dtype. A mutant that passes is either
-wrong, and the exercise needs a case or a near-miss, or it is right as well. Those that are right are listed with a reason
-in ``specs/<stem>/equivalent.yml``, so that only what nobody has judged yet is shown.
+wrong, and the exercise needs a case or a near-miss, or right as well. Those that are right are listed with a reason in
+``specs/<stem>/equivalent.yml``, so that only what nobody has judged yet is shown.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def test_an_edit_of_an_alternate_that_is_not_there(item):
 
 
 def test_a_near_miss_may_start_from_an_alternate(item):
-    text = "def decode(ids, vocab):\n    data = b''.join(vocab[i] for i in ids)\n    return str(data, 'utf-8', 'replace')"
+    text = "def decode(ids, vocab):\n    data = b''.join(map(vocab.get, ids))\n    return str(data, 'utf-8', 'replace')"
     item.alternates.append(Alternate("in two steps", text))
     item.near_miss("a space too many", {"return str": "return \" \" + str"}, says="No.", of="in two steps")
     row = proof.prove_one(item, SOLUTION, STUB, seeds=2)

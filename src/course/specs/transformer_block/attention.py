@@ -7,7 +7,7 @@ import math
 import torch
 
 from course.specs.exercise import Case, Draw, Exercise, Tolerance
-from course.specs.transformer_block.shared import HALF, PAGE, steered, visible, widened
+from course.specs.transformer_block.shared import HALF, PAGE, cancelling, steered, visible, widened
 
 
 def reference(q, k, v):
@@ -44,6 +44,8 @@ def cases(draw: Draw) -> list[Case]:
               draw.randn(n, dim, dtype=torch.float16)), label="fp16", tolerance=HALF),
         Case((q_half, close, draw.randn(9, 8, dtype=half)), label="bf16, scores close together near 240",
              tolerance=HALF),
+        *(Case(cancelling(draw, 7, dim, dtype), label=f"{name}, values that nearly cancel", tolerance=HALF)
+          for name, dtype in (("fp16", torch.float16), ("bf16", half))),
     ]
 
 
@@ -174,6 +176,21 @@ ATTENTION.near_miss(
     {"-math.inf": "-100.0"},
     says="Visible scores may lie near -130, and beside them -100 is large. Only minus infinity is below every score.",
     section=f"{PAGE}#what-a-query-may-see",
+)
+
+ATTENTION.near_miss(
+    "the weights are rounded to half precision",
+    {"(weights @ v.float())": "(weights.to(v.dtype) @ v)"},
+    says="A weight of three digits times values of some hundreds is wrong by more than what is left when the values cancel. "
+    "Mix in fp32 too, weights @ v.float(), and return to v.dtype once, at the end.",
+    section=f"{PAGE}#a-softmax-that-survives",
+)
+
+ATTENTION.near_miss(
+    "the scores are divided by the root of Tk",
+    {"math.sqrt(q.shape[-1])": "math.sqrt(len(k))"},
+    says="A score is a sum over the D channels of a head, whatever the number of keys: divide by √D, q.shape[-1].",
+    section=f"{PAGE}#why-divide-by-d",
 )
 
 
