@@ -57,6 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     command = add("proof", proof, "prove every checker: solutions, near-misses, alternates, stubs")
     command.add_argument("stem", nargs="?", help="only this chapter, such as kv_cache")
     command.add_argument("--seeds", type=int, default=20)
+    command.add_argument("--mutate", action="store_true",
+                         help="change the solutions by machine, and list the changes that all cases let pass")
     command = add("release", release, "write the student edition: no solutions, no hidden cases")
     command.add_argument("folder", type=Path)
     command.add_argument("--roster", type=Path, help="also write each student's notebooks, with constants of their own")
@@ -233,6 +235,8 @@ def proof(arguments: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.table import Table
 
+    if arguments.mutate:
+        return _mutate(arguments.stem)
     from course.authoring.proof import prove
 
     rows = prove(arguments.stem, arguments.seeds)
@@ -254,6 +258,23 @@ def proof(arguments: argparse.Namespace) -> int:
     console.print(f"{len(rows) - len({name for name, _ in faults})} of {len(rows)} checkers proved; "
                   f"{total} near-misses each met with their own name")
     return 1 if faults else 0
+
+
+def _mutate(stem: str | None) -> int:
+    """Print what survives of the solutions changed by machine: 1 when something does that nobody has judged."""
+    from course.authoring.mutate import mutate
+
+    open_ones = 0
+    for found in mutate(stem):
+        groups = ((found.survivors, "no case finds"), (found.public, "only hidden cases find"),
+                  (found.stale, "listed as right as well, and found or made no more"))
+        print(f"{found.exercise.id}: {found.mutants} mutants, {found.equivalent} right as well, "
+              f"{len(found.survivors) + len(found.public)} to be judged")
+        for changes, why in groups:
+            open_ones += len(changes)
+            for change in changes:
+                print(f"  {why}: {change}")
+    return 1 if open_ones else 0
 
 
 def release(arguments: argparse.Namespace) -> int:

@@ -30,7 +30,7 @@ from course.specs.exercise import Draw, Exercise
 from gradeworker.answer import run
 
 SEEDS = 4  # lists of hidden cases that a mutant is put through, besides the public ones
-SECONDS = 2.0  # for one case: a mutant may run for ever
+SECONDS = 2.0  # of this process, for one case: a mutant may run for ever
 OTHER_COMPARISON = {
     ast.Lt: (ast.LtE, ast.GtE), ast.LtE: (ast.Lt, ast.Gt), ast.Gt: (ast.GtE, ast.LtE), ast.GtE: (ast.Gt, ast.Lt),
     ast.Eq: (ast.NotEq,), ast.NotEq: (ast.Eq,), ast.In: (ast.NotIn,), ast.NotIn: (ast.In,), ast.Is: (ast.IsNot,),
@@ -127,13 +127,13 @@ def _limited(seconds: float) -> Iterator[None]:
     def stop(*_):
         raise Endless
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def mutants(source: str, kernel: bool = False, half: bool = False) -> list[Mutant]:

@@ -44,6 +44,8 @@ def cases(draw: Draw) -> list[Case]:
               draw.randn(n, dim, dtype=torch.float16)), label="fp16", tolerance=HALF),
         Case((q_half, close, draw.randn(9, 8, dtype=half)), label="bf16, scores close together near 240",
              tolerance=HALF),
+        Case((*steered(draw, 4, torch.linspace(-40, 60, 301), dim, half), draw.randn(301, dim, dtype=half)),
+             label="bf16, the last 4 of 301 tokens, the latest keys count most", tolerance=HALF),
         *(Case(cancelling(draw, 7, dim, dtype), label=f"{name}, values that nearly cancel", tolerance=HALF)
           for name, dtype in (("fp16", torch.float16), ("bf16", half))),
     ]
@@ -191,6 +193,14 @@ ATTENTION.near_miss(
     {"math.sqrt(q.shape[-1])": "math.sqrt(len(k))"},
     says="A score is a sum over the D channels of a head, whatever the number of keys: divide by √D, q.shape[-1].",
     section=f"{PAGE}#why-divide-by-d",
+)
+
+ATTENTION.near_miss(
+    "positions are rounded to half precision",
+    {"+ len(k) - len(q)": "+ (len(k) - len(q))\nposition = position.to(q.dtype)"},
+    says="bf16 knows no odd number between 256 and 512: a query far into a text sees one key too many or too few. Positions "
+    "are integers, and stay so.",
+    section=f"{PAGE}#what-a-query-may-see",
 )
 
 

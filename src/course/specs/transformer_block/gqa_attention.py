@@ -27,11 +27,11 @@ def cases(draw: Draw) -> list[Case]:
         k, v = (draw.randn(tk, kv_heads, dim, dtype=dtype, scale=s) for s in (scale, 1.0))
         return Case((q, k, v), label=label, tolerance=HALF if dtype == torch.bfloat16 else None)
 
-    def extreme(scores, label, dtype=torch.float32, tolerance=None):
-        parts = [steered(draw, n, scores, dim, dtype, 0.1) for _ in range(2)]
+    def extreme(scores, label, dtype=torch.float32, tolerance=None, queries=n):
+        parts = [steered(draw, queries, scores, dim, dtype, 0.1) for _ in range(2)]
         q = torch.stack([parts[h // 2][0] for h in range(4)], dim=1)
         k = torch.stack([parts[0][1], parts[1][1]], dim=1)
-        return Case((q, k, draw.randn(n, 2, dim, dtype=dtype)), label=label, tolerance=tolerance)
+        return Case((q, k, draw.randn(len(scores), 2, dim, dtype=dtype)), label=label, tolerance=tolerance)
 
     def cancelled(dtype):
         """Both heads of a group ask alike, so that the values cancel for both."""
@@ -51,6 +51,8 @@ def cases(draw: Draw) -> list[Case]:
         extreme(torch.full((n,), 240.0), "bf16, scores close together near 240", torch.bfloat16, HALF),
         Case(tuple(swapped), label="heads before tokens in memory"),
         case(n, n, 6, 2, "bf16", dtype=torch.bfloat16),
+        extreme(torch.linspace(-40, 60, 301), "bf16, the last 4 of 301 tokens, the latest keys count most", torch.bfloat16,
+                HALF, queries=4),
         *(Case(tuple(cancelled(dtype)), label=f"{name}, values that nearly cancel", tolerance=HALF)
           for name, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16))),
     ]

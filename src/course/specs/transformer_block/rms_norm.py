@@ -47,7 +47,6 @@ RMS_NORM = Exercise(
     ),
     section=f"{PAGE}#rmsnorm",
     points=2,
-    core=True,
     difficulty=1,
     minutes=10,
     tolerance=Tolerance(c=8.0, K=24),
