@@ -66,7 +66,10 @@ def test_a_mistake_shows_in_the_real_model(model):
         if name.startswith("only the last row"):
             continue
         cache = KVCache.for_model(model, 8)
-        last = [forward(pieces, part, cache) for part in (ids[:3], ids[3:5], ids[5:])][-1]
+        try:
+            last = [forward(pieces, part, cache) for part in (ids[:3], ids[3:5], ids[5:])][-1]
+        except RuntimeError:  # shapes that do not fit show, too
+            continue
         assert (last - model(torch.tensor(ids))[5:]).abs().max() > 1e-2, name
 
 
