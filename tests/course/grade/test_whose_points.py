@@ -250,6 +250,20 @@ def test_a_change_in_whatever_judges_makes_marks_anew(package, monkeypatch, tmp_
         batch.judges_digest.cache_clear()
 
 
+def test_a_change_in_a_solution_makes_marks_anew(monkeypatch):
+    """Near-misses are edits of the solutions, so what an answer is told depends on them."""
+    batch.judges_digest.cache_clear()
+    before = batch.judges_digest()
+    original = Path.read_bytes
+    source = paths.solutions() / f"{file_stem('kv_cache')}.py"
+    monkeypatch.setattr(Path, "read_bytes", lambda path: original(path) + b"#" * (path == source))
+    batch.judges_digest.cache_clear()
+    try:
+        assert batch.judges_digest() != before
+    finally:
+        batch.judges_digest.cache_clear()
+
+
 def test_marks_of_another_class_are_not_believed(tmp_path):
     (item,) = (each for each in exercises(CACHE) if each.id == "kv_cache.cost")
     theirs, ours = batch.Marks(tmp_path, b"their secret"), batch.Marks(tmp_path, b"our secret")
