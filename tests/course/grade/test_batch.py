@@ -129,7 +129,7 @@ def test_the_template_of_a_class_holds_the_defaults(tmp_path):
 def test_a_bonus_is_capped_by_the_core_points(extra, points):
     chosen = settings.Settings(count="bonus", bonus_cap=0.2)
     marks = [Mark(CORE.id, "pass", 2, 2), Mark("transformer_block.swiglu", "x", extra, 3)]
-    assert RMS.core
+    assert CORE.core
     assert not exercise("transformer_block.swiglu").core
     assert chosen.score(marks) == (pytest.approx(points), 2.0)
 
