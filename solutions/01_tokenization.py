@@ -23,14 +23,14 @@ reveal("tokens of 'мама мыла раму'", len(tokenizer.encode("мама 
 # ## One merge
 #
 # Replace every occurrence of a pair of neighbouring pieces by the two joined, from left to right. A piece takes part
-# in one merge at most.
+# in one merge at most. Return a new list: the one that comes in stays as it is.
 #
 # `merge_pair([b"a", b"a", b"a", b"b"], (b"a", b"a"))` gives `[b"aa", b"a", b"b"]`.
 
 # %% key="tokenization.merge_pair" role="answer"
 # answer: tokenization.merge_pair
 def merge_pair(pieces, pair):
-    """pieces: list of bytes, pair: two bytes objects -> list of bytes, with every occurrence of the pair joined."""
+    """pieces: list of bytes, pair: two bytes objects -> a new list of bytes, every occurrence of the pair joined."""
     ### BEGIN SOLUTION
     merged, i = [], 0
     while i < len(pieces):

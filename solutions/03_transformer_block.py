@@ -39,7 +39,7 @@ reveal("distance from 200 to the next bfloat16", (near[1] - near[0]).item())
 #
 # - The queries are the **last** `Tq` of `Tk` tokens: query i stands at position `Tk - Tq + i` and sees the keys up to
 #   there, its own included.
-# - Scores may reach ±240. Compute in fp32, from the product on.
+# - Scores may reach ±240, and values may nearly cancel. Compute in fp32, from the first product to the last.
 #
 # With `D = 1`, `q = [[1.], [1.]]`, `k = [[0.], [0.]]`, `v = [[2.], [6.]]` the result is `[[2.], [4.]]`: the first query
 # sees one key, the second two that are equally good. Helps: *Attention from scratch* on the page.
@@ -60,9 +60,10 @@ def attention(q, k, v):
 # %% [markdown] key="transformer_block.rms_norm-task" role="task"
 # ## RMSNorm
 #
-# Divide each row of `x` by the root of its mean square, then scale it by `weight`. `eps` stands under the root. The
-# mean square is taken in fp32, also when `x` is fp16; the row goes back to `x.dtype` before it meets the weight.
-# Write it without `F.rms_norm`.
+# Divide each row of `x` by the root of its mean square, then scale it by `weight`, which has the dtype of `x`. `eps`
+# stands under the root. Mean square and division are done in fp32, also when `x` is fp16 or bf16. The row goes back to
+# `x.dtype` before it meets the weight, as in Llama; rounded once, after the weight, it is as good. Write it without
+# `F.rms_norm`.
 #
 # `x = [3., 4.]`, `weight = [1., 10.]`, `eps = 0`: the mean square is 12.5, its root 3.536, the result
 # `[0.849, 11.31]`. Helps: *RMSNorm*.
@@ -256,7 +257,8 @@ def lm_head(x, norm_weight, head_weight, eps=EPS):
 # `n = 3` gives `BLOCK = 4`: the mean of the row `[3., 4., 0.]` divides by 3, and the fourth lane adds nothing. Helps:
 # *Row softmax* of *First kernels*.
 #
-# The launch: `rms_norm_kernel[(rows,)](x, weight, y, x.stride(0), n, eps, BLOCK=triton.next_power_of_2(n))`
+# The launch: `rms_norm_kernel[(rows,)](x, weight, y, x.stride(0), n, eps, BLOCK=triton.next_power_of_2(n))`, once with a
+# larger block
 
 # %% key="transformer_block.rms_norm_kernel" role="answer"
 # answer: transformer_block.rms_norm_kernel
@@ -285,7 +287,7 @@ def rms_norm_kernel(X, W, Y, stride, n, eps, BLOCK: tl.constexpr):
 # tile* of *First kernels*, and *RoPE*.
 #
 # The launch: `rope_kernel[(T,)](x, cos, sin, y, x.stride(0), x.stride(1), num_heads, half, HEADS=..., HALF=...)`, both
-# blocks rounded up to a power of two.
+# blocks rounded up to a power of two, or larger.
 
 # %% key="transformer_block.rope_kernel" role="answer"
 # answer: transformer_block.rope_kernel
@@ -316,7 +318,8 @@ def rope_kernel(X, COS, SIN, Y, token_stride, head_stride, num_heads, half, HEAD
 # With `n = 90` and `BLOCK = 32` a row takes three programs, and the last one has 26 columns. Helps: *Masked add* of
 # *First kernels*.
 #
-# The launch: `swiglu_kernel[(rows, triton.cdiv(n, 32))](gate, up, y, gate.stride(0), up.stride(0), n, BLOCK=32)`
+# The launch: `swiglu_kernel[(rows, triton.cdiv(n, BLOCK))](gate, up, y, gate.stride(0), up.stride(0), n, BLOCK=BLOCK)`,
+# with blocks of 32 and of other sizes
 
 # %% key="transformer_block.swiglu_kernel" role="answer"
 # answer: transformer_block.swiglu_kernel

@@ -54,7 +54,7 @@ print("the same 60 tokens:", one == other)
 #
 # Write the generator that keeps nothing. `model(ids)` takes a list of token ids and returns logits `[T, vocab_size]`;
 # row $i$ scores the token that follows token $i$. For each new token, run the model on everything so far and take
-# the largest logit of the last row.
+# the largest logit of the last row. This model has no end token: go on for `max_new_tokens`, whatever comes.
 #
 # Return the new tokens, and a dict of three counts, summed over all passes. A pass over $n$ tokens is one
 # `forward_calls`, projects $n$ rows in each layer (`rows_projected`), and computes an $n × n$ rectangle of scores in
@@ -98,7 +98,8 @@ def generate_naive(model, token_ids, max_new_tokens):
 #   views of your memory, which stays where it is.
 # - `seq_len` is the number of tokens that **every** layer holds. In the middle of a forward pass the lower layers
 #   are ahead of the upper ones.
-# - `truncate(seq_len)` forgets all tokens but the first `seq_len`, of which every layer holds at least that many.
+# - `truncate(seq_len)` forgets all tokens but the first `seq_len`, of which every layer holds at least that many; some
+#   layers may hold more than others.
 # - Two caches know nothing of each other.
 #
 # Example: two layers, three tokens in each, so `seq_len` is 3. Now `append(0, k, v)` with one token:

@@ -30,7 +30,7 @@ reveal("idle lanes of the last block", blocks * 256 - 1000)
 # With `n = 5` and `BLOCK = 4`, program 1 has `i = [4, 5, 6, 7]` and `inside = [True, False, False, False]`. Helps:
 # *Masked add*.
 #
-# The launch: `masked_add[(triton.cdiv(n, 256),)](x, y, out, n, BLOCK=256)`
+# The launch: `masked_add[(triton.cdiv(n, BLOCK),)](x, y, out, n, BLOCK=BLOCK)`, with blocks of 256 and of other sizes
 
 # %% key="triton_primer.masked_add" role="answer"
 # answer: triton_primer.masked_add
@@ -62,13 +62,13 @@ def masked_add(X, Y, OUT, n, BLOCK: tl.constexpr):
 # ## Row sum
 #
 # One program, one row: `OUT[row]` is the sum of row `row` of `X`, in fp32 whatever X holds. The row begins at
-# `X + row * stride`; its `n` elements are neighbours. `BLOCK` is the next power of two, so some lanes have no element,
-# and `tl.sum` adds all lanes.
+# `X + row * stride`; its `n` elements are neighbours. `BLOCK` is a power of two of at least `n`, so some lanes have no
+# element, and `tl.sum` adds all lanes.
 #
 # `X = [[1., 2., 3.], [4., 5., 6.]]` gives `[6., 15.]` with `BLOCK = 4`, and the fourth lane must not count. Helps:
 # *Row sum* and *Masked lanes*.
 #
-# The launch: `row_sum[(rows,)](x, out, x.stride(0), n, BLOCK=triton.next_power_of_2(n))`
+# The launch: `row_sum[(rows,)](x, out, x.stride(0), n, BLOCK=triton.next_power_of_2(n))`, once with a larger block
 
 # %% key="triton_primer.row_sum" role="answer"
 # answer: triton_primer.row_sum
@@ -92,8 +92,8 @@ def row_sum(X, OUT, stride, n, BLOCK: tl.constexpr):
 #
 # `[[1., 2., 3.], [4., 5., 6.]]` becomes `[[1., 4.], [2., 5.], [3., 6.]]`. Helps: *A strided tile*.
 #
-# The launch: `transpose[(triton.cdiv(rows, 8), triton.cdiv(cols, 16))](x, out, rows, cols, x.stride(0), BLOCK_R=8,
-# BLOCK_C=16)`
+# The launch: `transpose[(triton.cdiv(rows, BLOCK_R), triton.cdiv(cols, BLOCK_C))](x, out, rows, cols, x.stride(0),
+# BLOCK_R=BLOCK_R, BLOCK_C=BLOCK_C)`, with tiles of 8 x 16 and of other shapes
 
 # %% key="triton_primer.transpose" role="answer"
 # answer: triton_primer.transpose
@@ -118,7 +118,7 @@ def transpose(X, OUT, rows, cols, stride, BLOCK_R: tl.constexpr, BLOCK_C: tl.con
 #
 # A row `[1., 1., 1.]` becomes three times 0.333. Helps: *Row softmax*.
 #
-# The launch: `row_softmax[(rows,)](x, out, x.stride(0), n, BLOCK=triton.next_power_of_2(n))`
+# The launch: `row_softmax[(rows,)](x, out, x.stride(0), n, BLOCK=triton.next_power_of_2(n))`, once with a larger block
 
 # %% key="triton_primer.row_softmax" role="answer"
 # answer: triton_primer.row_softmax

@@ -6,7 +6,7 @@ Everything that runs here is the course's own code, so it runs in this process.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from course.authoring.build import solution_sources, stub_sources
 from course.judging import feedback, gate, judge
@@ -44,7 +44,7 @@ def prove(stem: str | None = None, seeds: int = SEEDS) -> list[Row]:
     for item in items:
         solution, stub = solutions.get(item.id), stubs.get(item.id)
         rows.append(prove_one(item, solution, stub, seeds))
-        for constants in item.editions() if solution and stub else []:
+        for constants in item.editions() if solution and stub and not _unreadable(item) else []:
             row = prove_one(item.for_student(constants), substitute(solution, constants), substitute(stub, constants),
                             max(2, seeds // 4))
             row.edition = assignments(constants)
@@ -63,6 +63,9 @@ def prove_one(item: Exercise, solution: str | None, stub: str | None, seeds: int
         return row
     if len(item.near_misses) < 3:
         row.faults.append(f"only {len(item.near_misses)} near-misses; at least 3 are needed")
+    unreadable = _unreadable(item)
+    row.faults += unreadable.values()
+    item = replace(item, near_misses=[near for near in item.near_misses if near.name not in unreadable])
     draws = [(name, Memory(item, cases)) for name, cases in _seeded(item, seeds)]
     _prove_right(row, "the solution", solution, draws)
     row.seeds = seeds
@@ -72,9 +75,20 @@ def prove_one(item: Exercise, solution: str | None, stub: str | None, seeds: int
     if not item.alternates:
         row.faults.append("no alternate right answer")
     for near_miss in item.near_misses:
-        row.near_misses += _prove_wrong(row, near_miss, draws[:WRONG_SEEDS])
+        row.near_misses += _prove_wrong(row, item, near_miss, draws[:WRONG_SEEDS])
     row.stub = _prove_stub(row, stub)
     return row
+
+
+def _unreadable(item: Exercise) -> dict[str, str]:
+    """Near-misses whose edit does not fit, by name, and what is wrong with it."""
+    found = {}
+    for near_miss in item.near_misses:
+        try:
+            assert near_miss.source
+        except ValueError as error:
+            found[near_miss.name] = str(error)
+    return found
 
 
 def _seeded(item: Exercise, count: int):
@@ -98,8 +112,7 @@ def _prove_right(row: Row, what: str, source: str, draws: list[tuple[str, Memory
     return True
 
 
-def _prove_wrong(row: Row, near_miss: NearMiss, draws: list[tuple[str, Memory]]) -> int:
-    item = row.exercise
+def _prove_wrong(row: Row, item: Exercise, near_miss: NearMiss, draws: list[tuple[str, Memory]]) -> int:
     for name, memory in draws:
         verdict = judge.judge(item, memory.cases, memory.outcomes(near_miss), memory=memory)
         if verdict.passed:

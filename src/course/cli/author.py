@@ -34,11 +34,15 @@ def build(
 
 
 def proof(stem: Annotated[str | None, typer.Argument(help="only this chapter, such as kv_cache")] = None,
-          seeds: Annotated[int, typer.Option(help="draws on which each solution must pass")] = 20) -> int:
+          seeds: Annotated[int, typer.Option(help="draws on which each solution must pass")] = 20,
+          mutate: Annotated[bool, typer.Option("--mutate", help="change the solutions by machine, and list the changes "
+                                               "that all cases let pass")] = False) -> int:
     """Prove every checker: solutions, near-misses, alternates, stubs."""
     from rich.console import Console
     from rich.table import Table
 
+    if mutate:
+        return _mutate(stem)
     from course.authoring.proof import prove
 
     rows = prove(stem, seeds)
@@ -60,6 +64,23 @@ def proof(stem: Annotated[str | None, typer.Argument(help="only this chapter, su
     console.print(f"{len(rows) - len({name for name, _ in faults})} of {len(rows)} checkers proved; "
                   f"{total} near-misses each met with their own name")
     return 1 if faults else 0
+
+
+def _mutate(stem: str | None) -> int:
+    """Print what survives of the solutions changed by machine: 1 when something does that nobody has judged."""
+    from course.authoring.mutate import mutate
+
+    open_ones = 0
+    for found in mutate(stem):
+        groups = ((found.survivors, "no case finds"), (found.public, "only hidden cases find"),
+                  (found.stale, "listed as right as well, and found or made no more"))
+        print(f"{found.exercise.id}: {found.mutants} mutants, {found.equivalent} right as well, "
+              f"{len(found.survivors) + len(found.public)} to be judged")
+        for changes, why in groups:
+            open_ones += len(changes)
+            for change in changes:
+                print(f"  {why}: {change}")
+    return 1 if open_ones else 0
 
 
 def new_chapter(

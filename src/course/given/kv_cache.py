@@ -22,13 +22,14 @@ class TinyLlama:
     num_kv_heads = 2
     head_dim = 8
 
-    def __init__(self, seed, dtype=torch.float32):
+    def __init__(self, seed, dtype=torch.float32, num_layers=num_layers):
         generator = torch.Generator().manual_seed(seed)
 
         def matrix(rows, columns, gain=1.0):
             drawn = torch.randn(rows, columns, generator=generator, dtype=torch.float64)
             return (drawn * gain / math.sqrt(rows)).to(dtype)
 
+        self.num_layers = num_layers
         heads, kv_heads = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         self.dtype = dtype
         self.embedding = matrix(self.vocab_size, self.hidden_size, gain=math.sqrt(self.vocab_size))
@@ -100,9 +101,9 @@ def _normed(x):
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5)
 
 
-def tiny_llama(seed, dtype="float32"):
+def tiny_llama(seed, dtype="float32", num_layers=TinyLlama.num_layers):
     """A TinyLlama whose weights come from this seed; equal seeds give equal models."""
-    return TinyLlama(seed, getattr(torch, dtype))
+    return TinyLlama(seed, getattr(torch, dtype), num_layers)
 
 
 class GrowingCache:

@@ -14,6 +14,11 @@ def padded(draw: Draw, rows: int, columns: int, stride: int, dtype=torch.float32
     return draw.randn(rows, stride, dtype=dtype, scale=scale)[:, :columns]
 
 
+def power(n: int) -> int:
+    """The next power of two, n itself if it is one: the smallest block that a row of n fits in."""
+    return 1 << (n - 1).bit_length()
+
+
 def size(*tensors: torch.Tensor) -> int:
     """Bytes of the elements of all tensors, each once."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

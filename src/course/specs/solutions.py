@@ -62,10 +62,11 @@ def edited(source: str, edit: dict[str, str]) -> str:
             raise EditError(f"{old!r} stands there {len(places)} times, not once")
         indent = _indent(source, places[0])
         found.append((places[0], _indented(old, indent), _indented(new, indent)))
+    end = len(source)
     for start, old, new in sorted(found, reverse=True):  # from the end: earlier places stay where they are
-        if not source.startswith(old, start):
+        if start + len(old) > end:
             raise EditError(f"{old!r} overlaps another change")
-        source = source[:start] + new + source[start + len(old) :]
+        source, end = source[:start] + new + source[start + len(old) :], start
     return source
 
 

@@ -21,12 +21,12 @@ def solve(folder, stem, core=None):
 
 
 def test_counts_keep_core_and_extra_apart(tmp_path):
-    now = noted(tmp_path, transformer_block__rms_norm=True, transformer_block__swiglu=True,
+    now = noted(tmp_path, transformer_block__attention=True, transformer_block__swiglu=True,
                 transformer_block__rope=False)
     chapter = next(chapter for chapter in now.chapters if chapter.stem == "transformer_block")
     core = [item for item in exercises("transformer_block") if item.core]
     assert standing.solved(chapter.part(True)) == (1, len(core))
-    assert standing.points(chapter.part(True)) == (2, sum(item.points for item in core))
+    assert standing.points(chapter.part(True)) == (3, sum(item.points for item in core))
     assert standing.solved(chapter.part(False))[0] == 1
     assert chapter.tried == 3
     assert [chapter.stem for chapter in now.chapters if chapter.begun] == ["transformer_block"]

@@ -256,11 +256,12 @@ def test_a_change_in_whatever_judges_makes_marks_anew(package, monkeypatch, tmp_
 
 
 def test_a_change_in_a_solution_makes_marks_anew(monkeypatch):
-    """Near-misses are edits of the solutions, so a verdict's mistake hangs on them."""
+    """Near-misses are edits of the solutions, so what an answer is told depends on them."""
     batch.judges_digest.cache_clear()
     before = batch.judges_digest()
     original = Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", lambda path: original(path) + b"#" * (path.name == "04_kv_cache.py"))
+    source = paths.solutions() / f"{file_stem('kv_cache')}.py"
+    monkeypatch.setattr(Path, "read_bytes", lambda path: original(path) + b"#" * (path == source))
     batch.judges_digest.cache_clear()
     try:
         assert batch.judges_digest() != before

@@ -28,6 +28,7 @@ from course.specs import exercise
 
 SOURCES = solution_sources()
 RMS = exercise("transformer_block.rms_norm")
+CORE = exercise("transformer_block.rope")
 ODD = SOURCES[RMS.id] + f"\nTABLE = {list(range(60))}\n"
 
 
@@ -112,11 +113,11 @@ def test_settings_with_a_mistake_say_which(tmp_path, text, words):
 
 def test_settings_decide_what_counts(tmp_path):
     path = tmp_path / "course.toml"
-    path.write_text(f'[grading]\ncount = "core"\nweights = {{ "{RMS.id}" = 2.5 }}\n')
+    path.write_text(f'[grading]\ncount = "core"\nweights = {{ "{CORE.id}" = 2.5 }}\n')
     chosen = settings.read(path)
-    assert chosen.weight(RMS.id) == 2.5
+    assert chosen.weight(CORE.id) == 2.5
     assert chosen.weight("transformer_block.swiglu") == 0
-    marks = [Mark(RMS.id, "pass", 2, 2), Mark("transformer_block.swiglu", "pass", 1, 1)]
+    marks = [Mark(CORE.id, "pass", 2, 2), Mark("transformer_block.swiglu", "pass", 1, 1)]
     item = Graded("a", "a", "transformer_block", marks)
     assert score.score(item, chosen) == (5.0, 5.0)
 
@@ -132,8 +133,8 @@ def test_the_template_of_a_class_holds_the_defaults(tmp_path):
 @pytest.mark.parametrize(("extra", "points"), [(0, 2.0), (1, 2.4), (3, 2.4)])
 def test_a_bonus_is_capped_by_the_core_points(extra, points):
     chosen = settings.Settings(count="bonus", bonus_cap=0.2)
-    marks = [Mark(RMS.id, "pass", 2, 2), Mark("transformer_block.swiglu", "x", extra, 3)]
-    assert RMS.core
+    marks = [Mark(CORE.id, "pass", 2, 2), Mark("transformer_block.swiglu", "x", extra, 3)]
+    assert CORE.core
     assert not exercise("transformer_block.swiglu").core
     assert chosen.score(marks) == (pytest.approx(points), 2.0)
 

@@ -195,11 +195,11 @@ def test_a_fault_without_a_name_of_its_own_is_told_what_to_do():
     assert f"to do      {kernel_words.FAULTS['unwritten output']}" in text
 
 
-FIRST = "It shows first on: 5 rows of 13. 0 of 8 hidden cases are right."
+FIRST = "It shows first on: 5 rows of 13. 0 of 10 hidden cases are right."
 GRADED = [  # an answer to rms_norm, and what a student reads after grading
     ("raise NotImplementedError()", "rms_norm is not written yet."),
     ("wide = x", "the statistics stay in half precision. Squares of large fp16 values overflow to infinity: compute "
-     "the mean square in fp32. 7 of 8 hidden cases are right."),
+     "the mean square in fp32. 8 of 10 hidden cases are right."),
     ("wide = x.float() + 0; x[:] = 0", f"x was changed by the call. {FIRST.replace('0 of', '1 of')}"),
     ("return x.tolist()", f"wrong type. {FIRST}"),
     ("raise ValueError(str(x))", f"it raised ValueError at line 3. {FIRST}"),

@@ -107,7 +107,7 @@ def rms_norm_kernel(answer, checkpoint):
     call = launched("transformer_block.rms_norm_kernel", answer)
 
     def norm(x, weight, eps):
-        return call(x.reshape(-1, x.shape[-1]), weight, eps).view(x.shape)
+        return call(x.reshape(-1, x.shape[-1]), weight, eps, _power(x.shape[-1])).view(x.shape)
 
     return Trial(swap(rms_norm=norm), note=SLOW, new_tokens=4)
 
@@ -116,7 +116,7 @@ def rope_kernel(answer, checkpoint):
     call = launched("transformer_block.rope_kernel", answer)
 
     def apply_rope(q, k, cos, sin):
-        return call(q, cos, sin), call(k, cos, sin)
+        return tuple(call(x, cos, sin, _power(x.shape[1]), _power(x.shape[2] // 2)) for x in (q, k))
 
     return Trial(swap(apply_rope=apply_rope), note=SLOW, new_tokens=4)
 
@@ -129,6 +129,11 @@ def swiglu_kernel(answer, checkpoint):
         return call(*flat, LARGE_BLOCK).view(gate.shape)
 
     return Trial(swap(swiglu=activate), note=SLOW, new_tokens=4)
+
+
+def _power(n: int) -> int:
+    """The next power of two, n itself if it is one."""
+    return 1 << (n - 1).bit_length()
 
 
 @contextlib.contextmanager

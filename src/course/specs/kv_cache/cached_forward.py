@@ -34,15 +34,18 @@ def reference(model, token_ids, chunks):
 
 
 def cases(draw: Draw) -> list[Case]:
-    def case(chunks, label):
-        return Case((build(draw.int(0, 9999)), draw.ints(0, 61, sum(chunks)).tolist(), chunks), label=label)
+    def case(chunks, label, **more):
+        model = build(draw.int(0, 9999), **more)
+        return Case((model, draw.ints(0, 61, sum(chunks)).tolist(), chunks), label=label)
 
     prompt = draw.choice([4, 5, 6])
+    layers = draw.choice([1, 2, 5])
     return [
         case([prompt, 1, 1], f"a prompt of {prompt}, then two steps of one token"),
         case([3, draw.choice([2, 4]), 1], "a prompt in two passes, then a step"),
         case([1, 1, 1, 1], "one token at a time from the start"),
         case([draw.choice([5, 7])], "one pass, an empty cache"),
+        case([3, 1], f"a model of {layers} layer{'s' * (layers > 1)}", num_layers=layers),
     ]
 
 
@@ -170,6 +173,23 @@ CACHED_FORWARD.near_miss(
     "only the last row is returned",
     {"model.logits(x)": "model.logits(x[-1:])"},
     says="The cases compare all rows of a pass: return [T, vocab_size], one row for each new token.",
+)
+
+CACHED_FORWARD.near_miss(
+    "only an empty cache gets a mask",
+    {
+        "torch.arange(start + len(token_ids)) <= positions[:, None]":
+            "(torch.arange(start + len(token_ids)) <= positions[:, None]) | (start > 0)",
+    },
+    says="A prompt may come in several passes, and a pass of several tokens has a future whatever the cache holds: its "
+    "tokens must not see those after them. One new token needs no mask, two do.",
+    section=f"{PAGE}#why-it-is-right",
+)
+
+CACHED_FORWARD.near_miss(
+    "the number of layers is a number of its own",
+    {"range(model.num_layers)": "range(3)"},
+    says="Models differ in their number of layers: run through all of them, model.num_layers.",
 )
 
 

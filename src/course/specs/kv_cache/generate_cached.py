@@ -33,7 +33,7 @@ def reference(model, token_ids, max_new_tokens):
 
 
 def cases(draw: Draw) -> list[Case]:
-    cases = []
+    made = []
     for length, new, label in (
         (draw.choice([5, 7]), 6, "a prompt of several tokens"),
         (1, draw.choice([6, 8]), "a prompt of one token"),
@@ -41,9 +41,16 @@ def cases(draw: Draw) -> list[Case]:
         (4, 3, "three new tokens"),
     ):
         seed, token_ids = prompt(draw, length, new)
-        cases.append(Case((build(seed, "cached_llama"), token_ids, new), label=label))
+        made.append(Case((build(seed, "cached_llama"), token_ids, new), label=label))
+    for end in (0, 2):
+        seed, token_ids = prompt(draw, 9, 6, first=end)
+        label = f"a continuation that begins with token {end}"
+        made.append(Case((build(seed, "cached_llama"), token_ids, 6), label=label))
+    length = draw.int(129, 150)
+    seed, token_ids = prompt(draw, length, 3)
+    made.append(Case((build(seed, "cached_llama"), token_ids, 3), label=f"a prompt of {length} tokens"))
     model = build(draw.int(0, 9999), "cached_llama")
-    return [*cases, Case((model, draw.ints(0, 61, 4).tolist(), 0), label="no new tokens: no pass")]
+    return [*made, Case((model, draw.ints(0, 61, 4).tolist(), 0), label="no new tokens: no pass")]
 
 
 GENERATE_CACHED = Exercise(
@@ -141,6 +148,31 @@ GENERATE_CACHED.near_miss(
     "the cache has room for the prompt only",
     {"len(token_ids) + max_new_tokens": "len(token_ids)"},
     says="The new tokens need room as well: len(token_ids) + max_new_tokens - 1 rows, since the last is never fed.",
+    section=f"{PAGE}#the-shape-of-a-cache",
+)
+
+GENERATE_CACHED.near_miss(
+    "it stops at token 0",
+    {"new = out[-1:]": "new = out[-1:]\nif out[-1] == 0:\n    break"},
+    says="This model has no end-of-sequence token: 0 is a token like any other, and max_new_tokens are asked for. Where to "
+    "stop is another function's business.",
+)
+
+GENERATE_CACHED.near_miss(
+    "it stops before token 0",
+    {
+        "out.append(int(model(new, cache)[-1].argmax()))": "new = [int(model(new, cache)[-1].argmax())]",
+        "new = out[-1:]": "if new == [0]: break\nout += new",
+    },
+    says="This model has no end-of-sequence token: 0 is a token like any other, and max_new_tokens are asked for. Where to "
+    "stop is another function's business.",
+)
+
+GENERATE_CACHED.near_miss(
+    "the cache has a size of its own",
+    {"len(token_ids) + max_new_tokens": "64"},
+    says="Whatever number stands there, some prompt is longer. The room that is needed is known before the loop: "
+    "len(token_ids) + max_new_tokens.",
     section=f"{PAGE}#the-shape-of-a-cache",
 )
 

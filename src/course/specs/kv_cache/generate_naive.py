@@ -34,16 +34,18 @@ def reference(model, token_ids, max_new_tokens):
 
 
 def cases(draw: Draw) -> list[Case]:
-    cases = []
+    made = []
     for length, new, label in (
         (draw.choice([5, 7]), 6, "a prompt of several tokens"),
         (1, draw.choice([7, 9]), "a prompt of one token"),
         (draw.choice([3, 11]), 1, "one new token"),
     ):
         seed, token_ids = prompt(draw, length, new)
-        cases.append(Case((build(seed), token_ids, new), label=label))
-    cases.append(Case((build(draw.int(0, 9999)), draw.ints(0, 61, 3).tolist(), 0), label="no new tokens"))
-    return cases
+        made.append(Case((build(seed), token_ids, new), label=label))
+    for end in (0, 2):
+        seed, token_ids = prompt(draw, 9, 6, first=end)
+        made.append(Case((build(seed), token_ids, 6), label=f"a continuation that begins with token {end}"))
+    return [*made, Case((build(draw.int(0, 9999)), draw.ints(0, 61, 3).tolist(), 0), label="no new tokens")]
 
 
 GENERATE_NAIVE = Exercise(
@@ -156,6 +158,25 @@ GENERATE_NAIVE.near_miss(
     "the new tokens are tensors",
     {"int(logits[-1].argmax())": "logits[-1].argmax()"},
     says="argmax() gives a tensor: int(...) or .item() makes the int that is asked for.",
+)
+
+GENERATE_NAIVE.near_miss(
+    "it stops at token 0",
+    {
+        "whole.append(int(logits[-1].argmax()))":
+            "whole.append(int(logits[-1].argmax()))\n"
+            "if whole[-1] == 0:\n"
+            "    break",
+    },
+    says="This model has no end-of-sequence token: 0 is a token like any other, and max_new_tokens are asked for. Where to "
+    "stop is another function's business.",
+)
+
+GENERATE_NAIVE.near_miss(
+    "it stops before token 0",
+    {"whole.append(int": "if logits[-1].argmax() == 0:\n    break\nwhole.append(int"},
+    says="This model has no end-of-sequence token: 0 is a token like any other, and max_new_tokens are asked for. Where to "
+    "stop is another function's business.",
 )
 
 

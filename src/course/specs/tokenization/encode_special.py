@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from course.given.tokenization import encode as given_encode
 from course.specs.exercise import Case, Draw, Exercise
-from course.specs.tokenization.shared import PAGE, random_ranks
+from course.specs.tokenization.shared import PAGE, random_ranks, renumbered
 
 
 def reference(text, ranks, special, allowed):
@@ -22,10 +22,10 @@ def reference(text, ranks, special, allowed):
 
 
 def cases(draw: Draw) -> list[Case]:
-    ranks = random_ranks(draw)
-    special = {"<|im_start|>": 1001, "<|im_end|>": 1002, "<|im|>": 1003, "<|im|>x": 1004, "><|im_end|>!": 1005}
+    ranks = renumbered(random_ranks(draw), draw)  # ids 0 to 2 are free, as in SmolLM2, where special tokens have them
+    special = {"<|im_start|>": 1, "<|im_end|>": 2, "<|im|>": 0, "<|im|>x": 1004, "><|im_end|>!": 1005}
     every = sorted(special)
-    ranks = ranks | {b">u": len(ranks), b"?<": len(ranks) + 1}  # merges that reach across a marker's edge
+    ranks = ranks | {b">u": len(ranks) + 3, b"?<": len(ranks) + 4}  # merges that reach across a marker's edge
     chat = "<|im_start|>user\nмама?<|im_end|>\n<|im_start|>assistant\n"
     return [
         Case((chat, ranks, special, every), label="a conversation, all allowed"),

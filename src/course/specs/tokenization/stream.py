@@ -27,6 +27,8 @@ def cases(draw: Draw) -> list[Case]:
         Case(([0x41, 0xF4, 0x90, 0x42, 0xC0], vocab), label="two bytes that look like a character's beginning and are none"),
         Case((list("a\ufffdb".encode()), vocab), label="U+FFFD itself is in the text"),
         Case((given_encode("the weather", ranks), vocab), label="plain ASCII"),
+        Case(([7, 3, 5, 9], {3: b"\x99\x82c\xd0", 5: b"\xb4e", 7: b"ab\xf0\x9f", 9: b"f\xc3"}),
+             label="letters before an unfinished character, in one token"),
         Case(([], vocab), label="no ids"),
     ]
 
@@ -178,6 +180,24 @@ def stream(ids, vocab):
                 waiting = waiting[error.end :]
         out.append(text)
     return out + ["\ufffd" * len(waiting)]
+
+
+@STREAM.near_miss(
+    "a token that ends inside a character waits as a whole",
+    says="Behind letters that are complete a token may hold the beginning of a character: show the letters at once, keep "
+    "only the unfinished bytes. As it is, they wait for the next token, and a byte that never becomes a character holds up "
+    "all that follows.",
+)
+def stream(ids, vocab):
+    out, waiting = [], b""
+    for i in ids:
+        waiting += vocab[i]
+        try:
+            out.append(waiting.decode("utf-8"))
+            waiting = b""
+        except UnicodeDecodeError:
+            out.append("")
+    return out + [waiting.decode("utf-8", errors="replace")]
 
 
 @STREAM.alternate("by the reason of the error")

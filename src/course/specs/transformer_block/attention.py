@@ -7,7 +7,7 @@ import math
 import torch
 
 from course.specs.exercise import Case, Draw, Exercise, Tolerance
-from course.specs.transformer_block.shared import HALF, PAGE, steered, visible, widened
+from course.specs.transformer_block.shared import HALF, PAGE, cancelling, steered, visible, widened
 
 
 def reference(q, k, v):
@@ -44,6 +44,10 @@ def cases(draw: Draw) -> list[Case]:
               draw.randn(n, dim, dtype=torch.float16)), label="fp16", tolerance=HALF),
         Case((q_half, close, draw.randn(9, 8, dtype=half)), label="bf16, scores close together near 240",
              tolerance=HALF),
+        Case((*steered(draw, 4, torch.linspace(-40, 60, 301), dim, half), draw.randn(301, dim, dtype=half)),
+             label="bf16, the last 4 of 301 tokens, the latest keys count most", tolerance=HALF),
+        *(Case(cancelling(draw, 7, dim, dtype), label=f"{name}, values that nearly cancel", tolerance=HALF)
+          for name, dtype in (("fp16", torch.float16), ("bf16", half))),
     ]
 
 
@@ -173,6 +177,29 @@ ATTENTION.near_miss(
     "a masked score is a number such as -100",
     {"-math.inf": "-100.0"},
     says="Visible scores may lie near -130, and beside them -100 is large. Only minus infinity is below every score.",
+    section=f"{PAGE}#what-a-query-may-see",
+)
+
+ATTENTION.near_miss(
+    "the weights are rounded to half precision",
+    {"(weights @ v.float())": "(weights.to(v.dtype) @ v)"},
+    says="A weight of three digits times values of some hundreds is wrong by more than what is left when the values cancel. "
+    "Mix in fp32 too, weights @ v.float(), and return to v.dtype once, at the end.",
+    section=f"{PAGE}#a-softmax-that-survives",
+)
+
+ATTENTION.near_miss(
+    "the scores are divided by the root of Tk",
+    {"math.sqrt(q.shape[-1])": "math.sqrt(len(k))"},
+    says="A score is a sum over the D channels of a head, whatever the number of keys: divide by √D, q.shape[-1].",
+    section=f"{PAGE}#why-divide-by-d",
+)
+
+ATTENTION.near_miss(
+    "positions are rounded to half precision",
+    {"+ len(k) - len(q)": "+ (len(k) - len(q))\nposition = position.to(q.dtype)"},
+    says="bf16 knows no odd number between 256 and 512: a query far into a text sees one key too many or too few. Positions "
+    "are integers, and stay so.",
     section=f"{PAGE}#what-a-query-may-see",
 )
 

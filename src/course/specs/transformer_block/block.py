@@ -192,6 +192,13 @@ BLOCK.near_miss(
     section=f"{PAGE}#rope",
 )
 
+BLOCK.near_miss(
+    "the values are projected from x",
+    {'v = (normed @': 'v = (x @'},
+    says="q, k and v all read the normed x: parts.rms_norm comes before the three projections, not before two of them.",
+    section=f"{PAGE}#the-whole-block",
+)
+
 
 @BLOCK.alternate("with F.linear and in two functions")
 def block(x, w, cos, sin, head_dim, eps, attend):

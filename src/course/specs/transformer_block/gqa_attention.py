@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from course.specs.exercise import Case, Draw, Exercise, Tolerance
 from course.specs.transformer_block import attention
-from course.specs.transformer_block.shared import HALF, PAGE, steered
+from course.specs.transformer_block.shared import HALF, PAGE, cancelling, steered
 
 
 def reference(q, k, v):
@@ -27,11 +27,16 @@ def cases(draw: Draw) -> list[Case]:
         k, v = (draw.randn(tk, kv_heads, dim, dtype=dtype, scale=s) for s in (scale, 1.0))
         return Case((q, k, v), label=label, tolerance=HALF if dtype == torch.bfloat16 else None)
 
-    def extreme(scores, label, dtype=torch.float32, tolerance=None):
-        parts = [steered(draw, n, scores, dim, dtype, 0.1) for _ in range(2)]
+    def extreme(scores, label, dtype=torch.float32, tolerance=None, queries=n):
+        parts = [steered(draw, queries, scores, dim, dtype, 0.1) for _ in range(2)]
         q = torch.stack([parts[h // 2][0] for h in range(4)], dim=1)
         k = torch.stack([parts[0][1], parts[1][1]], dim=1)
-        return Case((q, k, draw.randn(n, 2, dim, dtype=dtype)), label=label, tolerance=tolerance)
+        return Case((q, k, draw.randn(len(scores), 2, dim, dtype=dtype)), label=label, tolerance=tolerance)
+
+    def cancelled(dtype):
+        """Both heads of a group ask alike, so that the values cancel for both."""
+        q, k, v = (torch.stack(heads, dim=1) for heads in zip(*(cancelling(draw, 7, dim, dtype) for _ in range(2))))
+        return q.repeat_interleave(2, dim=1), k, v
 
     swapped = [draw.randn(heads, n, dim).transpose(0, 1) for heads in (6, 2, 2)]
     return [
@@ -46,6 +51,10 @@ def cases(draw: Draw) -> list[Case]:
         extreme(torch.full((n,), 240.0), "bf16, scores close together near 240", torch.bfloat16, HALF),
         Case(tuple(swapped), label="heads before tokens in memory"),
         case(n, n, 6, 2, "bf16", dtype=torch.bfloat16),
+        extreme(torch.linspace(-40, 60, 301), "bf16, the last 4 of 301 tokens, the latest keys count most", torch.bfloat16,
+                HALF, queries=4),
+        *(Case(tuple(cancelled(dtype)), label=f"{name}, values that nearly cancel", tolerance=HALF)
+          for name, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16))),
     ]
 
 
@@ -170,6 +179,21 @@ GQA.near_miss(
     {"softmax(dim=-1)": "softmax(dim=-2)"},
     says="Each query spreads its attention over the keys: normalise along the last axis of [heads, Tq, Tk].",
     section=f"{PAGE}#a-softmax-that-survives",
+)
+
+GQA.near_miss(
+    "the weights are rounded to half precision",
+    {"scores.softmax(dim=-1), v.float()": "scores.softmax(dim=-1).to(v.dtype), v"},
+    says="A weight of three digits times values of some hundreds is wrong by more than what is left when the values cancel. "
+    "Mix in fp32 too, and return to v.dtype once, at the end.",
+    section=f"{PAGE}#a-softmax-that-survives",
+)
+
+GQA.near_miss(
+    "the scores are divided by the root of Tk",
+    {"math.sqrt(head_dim)": "math.sqrt(len(k))"},
+    says="A score is a sum over the D channels of a head, whatever the number of keys: divide by √D.",
+    section=f"{PAGE}#why-divide-by-d",
 )
 
 

@@ -6,7 +6,7 @@ import torch
 
 from course.specs.exercise import Case, Draw, Exercise, Tolerance
 from course.specs.transformer_block import rms_norm
-from course.specs.transformer_block.shared import PAGE, widened
+from course.specs.transformer_block.shared import EXACT, PAGE, one_magnitude, widened
 
 
 def reference(x, weight, eps):
@@ -28,6 +28,8 @@ def cases(draw: Draw) -> list[Case]:
              label="bf16"),
         Case((draw.strided(2, 6, hidden), draw.randn(hidden), 1e-5), label="two leading axes, not contiguous in memory"),
         Case((draw.randn(0, hidden), draw.randn(hidden), 1e-5), label="no rows"),
+        Case((draw.randn(hidden), draw.randn(hidden), 1e-5), label="no leading axis, a single row"),
+        Case(one_magnitude(draw, 3, hidden), label="bf16, rows of one magnitude", tolerance=EXACT),
     ]
 
 
@@ -45,7 +47,6 @@ RMS_NORM = Exercise(
     ),
     section=f"{PAGE}#rmsnorm",
     points=2,
-    core=True,
     difficulty=1,
     minutes=10,
     tolerance=Tolerance(c=8.0, K=24),
@@ -104,9 +105,22 @@ RMS_NORM.near_miss(
     says="Gemma stores weight - 1 and adds 1; this model's weight is the scale itself.",
 )
 
+RMS_NORM.near_miss(
+    "the scale is rounded to half precision",
+    {"wide = x.float()": "wide = x.float() if x.dtype == torch.float16 else x"},
+    says="bf16 has the range of fp32 and keeps 8 bits: no square overflows, but a mean square or a scale that is rounded to "
+    "them is wrong for the whole row. fp32 for every half precision, until the row is scaled.",
+)
+
 
 @RMS_NORM.alternate("by division, in fp64")
 def rms_norm(x, weight, eps):
     wide = x.double()
     root = (wide.pow(2).sum(dim=-1, keepdim=True) / x.shape[-1] + eps) ** 0.5
     return (wide / root).to(x.dtype) * weight
+
+
+@RMS_NORM.alternate("the weight in fp32, rounded once")
+def rms_norm(x, weight, eps):
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight.float()).to(x.dtype)

@@ -5,20 +5,17 @@ from __future__ import annotations
 import torch
 
 from course.specs.exercise import KERNEL_PRELUDE, Case, Draw, Exercise, Tolerance
-from course.specs.kernels import HALF, padded, size
-from course.specs.transformer_block.shared import PAGE, PRIMER, widened
+from course.specs.kernels import HALF, padded, power, size
+from course.specs.transformer_block.shared import EXACT, PAGE, PRIMER, one_magnitude, widened
 
 
-def launch(kernel, x, weight, eps):
-    import triton
-
+def launch(kernel, x, weight, eps, block):
     y = torch.empty(x.shape, dtype=x.dtype)
-    block = triton.next_power_of_2(x.shape[1])
     kernel[(x.shape[0],)](x, weight, y, x.stride(0), x.shape[1], eps, BLOCK=block)
     return y
 
 
-def reference(x, weight, eps):
+def reference(x, weight, eps, block):
     wide = widened(x)
     return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
 
@@ -26,14 +23,20 @@ def reference(x, weight, eps):
 def cases(draw: Draw) -> list[Case]:
     hidden = draw.choice([37, 53, 100])
     half, bf16 = torch.float16, torch.bfloat16
+
+    def case(x, weight, eps, label, tolerance=None, wider=1):
+        return Case((x, weight, eps, wider * power(x.shape[1])), label=label, tolerance=tolerance)
+
     return [
-        Case((draw.randn(3, hidden) + 2, draw.randn(hidden), 1e-5), label=f"3 rows of {hidden}, mean far from 0"),
-        Case((padded(draw, 2, 24, 40), draw.randn(24), 1e-5), label="rows of 24 that lie 40 elements apart"),
-        Case((draw.randn(2, 64, scale=1e-3), draw.randn(64), 1e-5), label="rows of 64, so small that eps counts"),
-        Case((draw.randn(2, 11, scale=1e-3), draw.randn(11), 3e-6), label="rows of 11, so small, with another eps"),
-        Case((draw.randn(2, 19, dtype=half, scale=300), draw.randn(19, dtype=half), 1e-5), tolerance=HALF,
-             label="fp16, squares beyond its range"),
-        Case((draw.randn(2, 21, dtype=bf16), draw.randn(21, dtype=bf16), 1e-6), label="bf16", tolerance=HALF),
+        case(draw.randn(3, hidden) + 2, draw.randn(hidden), 1e-5, f"3 rows of {hidden}, mean far from 0"),
+        case(padded(draw, 2, 24, 40), draw.randn(24), 1e-5, "rows of 24 that lie 40 elements apart"),
+        case(draw.randn(2, 64, scale=1e-3), draw.randn(64), 1e-5, "rows of 64, so small that eps counts"),
+        case(draw.randn(2, 11, scale=1e-3), draw.randn(11), 3e-6, "rows of 11, so small, with another eps"),
+        case(draw.randn(2, 19, dtype=half, scale=300), draw.randn(19, dtype=half), 1e-5,
+             "fp16, squares beyond its range", HALF),
+        case(draw.randn(2, 21, dtype=bf16), draw.randn(21, dtype=bf16), 1e-6, "bf16", HALF),
+        case(*one_magnitude(draw, 2, 13), "bf16, rows of one magnitude", EXACT),
+        case(draw.randn(5, 12), draw.randn(12), 1e-5, "rows of 12, a block of 64", wider=4),
     ]
 
 
@@ -57,8 +60,8 @@ RMS_NORM_KERNEL = Exercise(
     tolerance=Tolerance(c=8.0, K=100),
     prelude=KERNEL_PRELUDE,
     drive=launch,
-    argument_names=("x", "weight", "eps"),
-    bytes_bound=lambda x, weight, eps: 2 * size(x) + x.shape[0] * size(weight),
+    argument_names=("x", "weight", "eps", "block"),
+    bytes_bound=lambda x, weight, eps, block: 2 * size(x) + x.shape[0] * size(weight),
     in_model=True,
     seconds=30.0,
 )

@@ -138,6 +138,21 @@ ROPE.near_miss(
     "flatten would interleave them.",
 )
 
+ROPE.near_miss(
+    "the exponent has lost its minus",
+    {"theta ** (-torch": "theta ** (torch"},
+    says="theta**(+2i/D) turns pair i faster than the one before it. The frequencies fall, from 1 for the first pair to almost "
+    "1/theta: theta**(-2i/D).",
+    section=f"{PAGE}#fast-pairs-and-slow-pairs",
+)
+
+ROPE.near_miss(
+    "positions are counted from 1",
+    {"positions.float()[:, None]": "(positions.float() + 1)[:, None]"},
+    says="The first token stands at position 0 and is not turned at all. Use the positions as they are given.",
+    section=f"{PAGE}#positions-come-from-outside",
+)
+
 
 @ROPE.alternate("frequencies as exp of a logarithm, by index")
 def rope(x, positions, theta=THETA):

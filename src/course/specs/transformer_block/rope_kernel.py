@@ -5,35 +5,34 @@ from __future__ import annotations
 import torch
 
 from course.specs.exercise import KERNEL_PRELUDE, Case, Draw, Exercise, Tolerance
-from course.specs.kernels import HALF, size
+from course.specs.kernels import HALF, power, size
 from course.specs.transformer_block.shared import PAGE, PRIMER, widened
 
 
-def launch(kernel, x, cos, sin):
-    import triton
-
+def launch(kernel, x, cos, sin, heads_block, half_block):
     tokens, heads, dim = x.shape
     y = torch.empty(x.shape, dtype=x.dtype)
     kernel[(tokens,)](
         x, cos, sin, y, x.stride(0), x.stride(1), heads, dim // 2,
-        HEADS=triton.next_power_of_2(heads), HALF=triton.next_power_of_2(dim // 2),
+        HEADS=heads_block, HALF=half_block,
     )
     return y
 
 
-def reference(x, cos, sin):
+def reference(x, cos, sin, heads_block, half_block):
     first, second = widened(x).chunk(2, dim=-1)
     cos, sin = widened(cos)[:, None], widened(sin)[:, None]
     return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1).to(x.dtype)
 
 
 def cases(draw: Draw) -> list[Case]:
-    def case(tokens, heads, dim, label, dtype=torch.float32, room=0, gap=0, tolerance=None):
+    def case(tokens, heads, dim, label, dtype=torch.float32, room=0, gap=0, tolerance=None, wider=1):
         """room: elements between the heads of one token and those of the next; gap: between a head and the next."""
         x = draw.randn(tokens, heads * (dim + gap) + room, dtype=dtype)[:, : heads * (dim + gap)]
         x = x.unflatten(-1, (heads, dim + gap))[..., :dim]
         angles = draw.ints(0, 4000, tokens)[:, None] * 10000.0 ** (-torch.arange(0, dim, 2) / dim)
-        return Case((x, angles.cos(), angles.sin()), label=label, tolerance=tolerance)
+        blocks = wider * power(heads), wider * power(dim // 2)
+        return Case((x, angles.cos(), angles.sin(), *blocks), label=label, tolerance=tolerance)
 
     return [
         case(2, 3, 10, "2 tokens, 3 heads of 10"),
@@ -43,6 +42,7 @@ def cases(draw: Draw) -> list[Case]:
         case(1, 1, 2, "a single token, one pair"),
         case(1, 5, 6, "fp16, 5 heads of 6", torch.float16, tolerance=HALF),
         case(1, 3, 14, "bf16, 3 heads of 14", torch.bfloat16, tolerance=HALF),
+        case(3, 2, 6, "2 heads of 6, blocks of 4 and 8", wider=2),
     ]
 
 
@@ -69,8 +69,8 @@ ROPE_KERNEL = Exercise(
     tolerance=Tolerance(c=8.0, K=2),
     prelude=KERNEL_PRELUDE,
     drive=launch,
-    argument_names=("x", "cos", "sin"),
-    bytes_bound=lambda x, cos, sin: 2 * size(x) + size(cos, sin),
+    argument_names=("x", "cos", "sin", "heads_block", "half_block"),
+    bytes_bound=lambda x, cos, sin, heads_block, half_block: 2 * size(x) + size(cos, sin),
     in_model=True,
     seconds=30.0,
 )

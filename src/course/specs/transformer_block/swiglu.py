@@ -16,15 +16,18 @@ def reference(gate, up):
 def cases(draw: Draw) -> list[Case]:
     n = draw.choice([7, 12, 17])
     half = torch.float16
+    large, large_half = draw.randn(3, n, scale=120), draw.randn(3, n, scale=10, dtype=half)
+    large[0, 0], large_half[0, 0] = 86, 10  # exp is finite there, x * exp(x) is not
     return [
         Case((draw.randn(4, n), draw.randn(4, n)), label=f"4 tokens, {n} wide"),
         Case((draw.randn(2, 3, n, scale=4), draw.randn(2, 3, n)), label="two leading axes"),
-        Case((draw.randn(3, n, scale=120), draw.randn(3, n)), label="gates beyond ±100"),
+        Case((large, draw.randn(3, n)), label="gates beyond ±100"),
         Case((torch.zeros(1, n), draw.randn(1, n)), label="gates of exactly 0"),
         Case((draw.strided(5, n), draw.strided(5, n)), label="not contiguous in memory"),
-        Case((draw.randn(3, n, scale=10, dtype=half), draw.randn(3, n, dtype=half)), label="fp16"),
+        Case((large_half, draw.randn(3, n, dtype=half)), label="fp16"),
         Case((draw.randn(3, n, dtype=torch.bfloat16), draw.randn(3, n, dtype=torch.bfloat16)), label="bf16"),
         Case((draw.randn(0, n), draw.randn(0, n)), label="no tokens"),
+        Case((draw.randn(n), draw.randn(n)), label="no leading axis, a single token"),
     ]
 
 
@@ -76,6 +79,13 @@ SWIGLU.near_miss(
     "SiLU is taken of the product",
     {"return gate * torch.sigmoid(gate) * up": "product = gate * up\nreturn product * torch.sigmoid(product)"},
     says="Squash gate first, then multiply by up.",
+)
+
+SWIGLU.near_miss(
+    "exp overflows, multiplied by the gate",
+    {"gate * torch.sigmoid(gate)": "gate * torch.exp(gate) / (1 + torch.exp(gate))"},
+    says="exp(x) is infinite for large x, and x · exp(x) a little earlier still; divided by infinity that is NaN. "
+    "torch.sigmoid, or 1 / (1 + exp(-x)), stays finite.",
 )
 
 

@@ -9,35 +9,38 @@ from course.specs.kernels import HALF, padded, size
 from course.specs.transformer_block.shared import PAGE, PRIMER, widened
 
 
-def launch(kernel, gate, up):
+def launch(kernel, gate, up, block):
     import triton
 
     rows, n = gate.shape
     y = torch.empty(gate.shape, dtype=gate.dtype)
-    kernel[(rows, triton.cdiv(n, 32))](gate, up, y, gate.stride(0), up.stride(0), n, BLOCK=32)
+    kernel[(rows, triton.cdiv(n, block))](gate, up, y, gate.stride(0), up.stride(0), n, BLOCK=block)
     return y
 
 
-def reference(gate, up):
+def reference(gate, up, block):
     wide = widened(gate)
     return (wide * torch.sigmoid(wide) * widened(up)).to(gate.dtype)
 
 
 def cases(draw: Draw) -> list[Case]:
-    def case(rows, n, label, dtype=torch.float32, tolerance=None, scale=1.0):
+    def case(rows, n, label, dtype=torch.float32, tolerance=None, scale=1.0, block=32):
         gate, up = draw.randn(rows, n, dtype=dtype, scale=scale), draw.randn(rows, n, dtype=dtype)
-        return Case((gate, up), label=label, tolerance=tolerance)
+        return Case((gate, up, block), label=label, tolerance=tolerance)
 
     n = draw.choice([41, 53, 90])
     fused = draw.randn(2, 2 * 45)
     return [
         case(2, n, f"2 rows of {n}"),
-        Case((fused[:, :45], fused[:, 45:]), label="gate and up are the halves of one projection: rows of 45, 90 apart"),
-        Case((padded(draw, 2, 37, 40), padded(draw, 2, 37, 50)), label="rows of 37; gate's lie 40 apart, up's 50"),
+        Case((fused[:, :45], fused[:, 45:], 32),
+             label="gate and up are the halves of one projection: rows of 45, 90 apart"),
+        Case((padded(draw, 2, 37, 40), padded(draw, 2, 37, 50), 32), label="rows of 37; gate's lie 40 apart, up's 50"),
         case(1, 64, "a row of 64: two full blocks"),
-        Case((torch.linspace(-110, 110, 23).repeat(2, 1), draw.randn(2, 23)), label="gates from -110 to 110"),
+        Case((torch.linspace(-110, 110, 23).repeat(2, 1), draw.randn(2, 23), 32), label="gates from -110 to 110"),
         case(1, 33, "fp16", torch.float16, HALF, 3.0),
         case(1, 35, "bf16", torch.bfloat16, HALF, 3.0),
+        case(2, 150, "rows of 150, blocks of 64", block=64),
+        case(2, 21, "rows of 21, blocks of 8", block=8),
     ]
 
 
@@ -62,8 +65,8 @@ SWIGLU_KERNEL = Exercise(
     tolerance=Tolerance(c=8.0, K=2),
     prelude=KERNEL_PRELUDE,
     drive=launch,
-    argument_names=("gate", "up"),
-    bytes_bound=lambda gate, up: 3 * size(gate),
+    argument_names=("gate", "up", "block"),
+    bytes_bound=lambda gate, up, block: 3 * size(gate),
     in_model=True,
     seconds=30.0,
 )
@@ -113,6 +116,14 @@ SWIGLU_KERNEL.near_miss(
     {"tl.sigmoid(gate)": "tl.sigmoid(tl.load(GATE + row * gate_stride + i, mask=inside, other=0.0).to(tl.float32))"},
     says="Once for the sigmoid and once for the product: one load is enough, keep the value.",
     section=f"{PRIMER}#what-one-byte-costs",
+)
+
+SWIGLU_KERNEL.near_miss(
+    "the block has a size of its own",
+    {"tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)": "tl.program_id(1) * 32 + tl.arange(0, 32)"},
+    says="Who launches the kernel chooses the block, and counts the programs of a row by it. With another size some columns "
+    "are done by nobody: use BLOCK.",
+    section=f"{PRIMER}#masked-add",
 )
 
 

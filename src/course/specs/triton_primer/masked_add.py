@@ -9,17 +9,18 @@ from course.specs.kernels import HALF, size
 from course.specs.triton_primer.shared import PAGE
 
 
-def launch(kernel, x, y):
+def launch(kernel, x, y, block):
     import triton
 
     out = torch.empty_like(x)
-    kernel[(triton.cdiv(x.numel(), 256),)](x, y, out, x.numel(), BLOCK=256)
+    kernel[(triton.cdiv(x.numel(), block),)](x, y, out, x.numel(), BLOCK=block)
     return out
 
 
 def cases(draw: Draw) -> list[Case]:
-    def case(n, label, dtype=torch.float32, tolerance=None):
-        return Case((draw.randn(n, dtype=dtype), draw.randn(n, dtype=dtype)), label=label, tolerance=tolerance)
+    def case(n, label, dtype=torch.float32, tolerance=None, block=256):
+        x, y = draw.randn(n, dtype=dtype), draw.randn(n, dtype=dtype)
+        return Case((x, y, block), label=label, tolerance=tolerance)
 
     prime = draw.choice([523, 613, 769])
     return [
@@ -29,6 +30,8 @@ def cases(draw: Draw) -> list[Case]:
         case(1, "a single element"),
         case(prime, f"{prime} elements in fp16", torch.float16, HALF),
         case(300, "300 elements in bf16", torch.bfloat16, HALF),
+        case(1100, "1,100 elements, three blocks of 512", block=512),
+        case(41, "41 elements, blocks of 16", block=16),
     ]
 
 
@@ -36,7 +39,7 @@ MASKED_ADD = Exercise(
     id="triton_primer.masked_add",
     title="Masked add",
     signature="masked_add(X, Y, OUT, n, BLOCK: tl.constexpr)",
-    reference=lambda x, y: x + y,
+    reference=lambda x, y, block: x + y,
     cases=cases,
     hints=(
         "Two lines are missing: which BLOCK elements are this program's, and which of them exist. tl.arange(0, BLOCK) "
@@ -50,8 +53,8 @@ MASKED_ADD = Exercise(
     minutes=10,
     prelude=KERNEL_PRELUDE,
     drive=launch,
-    argument_names=("x", "y"),
-    bytes_bound=lambda x, y: size(x, y, x),
+    argument_names=("x", "y", "block"),
+    bytes_bound=lambda x, y, block: size(x, y, x),
     seconds=30.0,
 )
 
@@ -101,6 +104,14 @@ MASKED_ADD.near_miss(
     {"x + y": "tl.load(X + i, mask=inside) + y"},
     says="A second tl.load goes to memory again. Load once, keep the value.",
     section=f"{PAGE}#what-one-byte-costs",
+)
+
+MASKED_ADD.near_miss(
+    "the block has a size of its own",
+    {"pid * BLOCK + tl.arange(0, BLOCK)": "pid * 256 + tl.arange(0, 256)"},
+    says="Who launches the kernel chooses the block, and counts the programs by it. With another size some elements are "
+    "done by nobody: use BLOCK.",
+    section=f"{PAGE}#masked-add",
 )
 
 

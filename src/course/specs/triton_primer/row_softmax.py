@@ -5,34 +5,37 @@ from __future__ import annotations
 import torch
 
 from course.specs.exercise import KERNEL_PRELUDE, Case, Draw, Exercise, Tolerance
-from course.specs.kernels import HALF, padded, size
+from course.specs.kernels import HALF, padded, power, size
 from course.specs.triton_primer.shared import PAGE
 
 
-def launch(kernel, x):
-    import triton
-
+def launch(kernel, x, block):
     out = torch.empty(x.shape, dtype=x.dtype)
-    kernel[(x.shape[0],)](x, out, x.stride(0), x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+    kernel[(x.shape[0],)](x, out, x.stride(0), x.shape[1], BLOCK=block)
     return out
 
 
-def reference(x):
+def reference(x, block):
     return (x if x.dtype == torch.float64 else x.float()).softmax(-1).to(x.dtype)
 
 
 def cases(draw: Draw) -> list[Case]:
     columns = draw.choice([37, 53, 100])
     late = torch.linspace(20, 110, 23).repeat(2, 1) + draw.randn(2, 23)
+
+    def case(x, label, tolerance=None, wider=1):
+        return Case((x, wider * power(x.shape[1])), label=label, tolerance=tolerance)
+
     return [
-        Case((draw.randn(3, columns, scale=4.0),), label=f"3 rows of {columns}"),
-        Case((padded(draw, 2, 37, 48),), label="rows of 37 that lie 48 elements apart"),
-        Case((draw.randn(2, 64),), label="rows of 64: the block is full"),
-        Case((late,), label="values up to 110, the largest last"),
-        Case((draw.randn(2, 19) - 130,), label="every value near -130"),
-        Case((draw.randn(2, 1),), label="rows of one element"),
-        Case((draw.randn(1, 45, dtype=torch.float16, scale=4.0),), label="fp16", tolerance=HALF),
-        Case((draw.randn(1, 21, dtype=torch.bfloat16, scale=4.0),), label="bf16", tolerance=HALF),
+        case(draw.randn(3, columns, scale=4.0), f"3 rows of {columns}"),
+        case(padded(draw, 2, 37, 48), "rows of 37 that lie 48 elements apart"),
+        case(draw.randn(2, 64), "rows of 64: the block is full"),
+        case(late, "values up to 110, the largest last"),
+        case(draw.randn(2, 19) - 130, "every value near -130"),
+        case(draw.randn(2, 1), "rows of one element"),
+        case(draw.randn(1, 45, dtype=torch.float16, scale=4.0), "fp16", HALF),
+        case(draw.randn(1, 21, dtype=torch.bfloat16, scale=4.0), "bf16", HALF),
+        case(draw.randn(4, 11), "rows of 11, a block of 64", wider=4),
     ]
 
 
@@ -59,8 +62,8 @@ SOFTMAX = Exercise(
     denied=("softmax",),
     prelude=KERNEL_PRELUDE,
     drive=launch,
-    argument_names=("x",),
-    bytes_bound=lambda x: 2 * size(x),
+    argument_names=("x", "block"),
+    bytes_bound=lambda x, block: 2 * size(x),
     seconds=30.0,
 )
 

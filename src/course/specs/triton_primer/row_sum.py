@@ -5,32 +5,35 @@ from __future__ import annotations
 import torch
 
 from course.specs.exercise import KERNEL_PRELUDE, Case, Draw, Exercise, Tolerance
-from course.specs.kernels import padded, size
+from course.specs.kernels import padded, power, size
 from course.specs.triton_primer.shared import PAGE
 
 
-def launch(kernel, x):
-    import triton
-
+def launch(kernel, x, block):
     out = torch.empty(x.shape[0], dtype=torch.float32)
-    kernel[(x.shape[0],)](x, out, x.stride(0), x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+    kernel[(x.shape[0],)](x, out, x.stride(0), x.shape[1], BLOCK=block)
     return out
 
 
-def reference(x):
+def reference(x, block):
     return (x if x.dtype == torch.float64 else x.float()).sum(-1)
 
 
 def cases(draw: Draw) -> list[Case]:
     columns = draw.choice([37, 53, 100])
     large = draw.randn(2, 700, dtype=torch.float64).abs() * 60 + 60
+
+    def case(x, label, wider=1):
+        return Case((x, wider * power(x.shape[1])), label=label)
+
     return [
-        Case((draw.randn(3, columns),), label=f"3 rows of {columns}"),
-        Case((padded(draw, 2, 37, 48),), label="rows of 37 that lie 48 elements apart"),
-        Case((draw.randn(2, 64),), label="rows of 64: the block is full"),
-        Case((draw.randn(2, 1),), label="rows of one element"),
-        Case((large.half(),), label="fp16, sums beyond its range"),
-        Case((draw.randn(2, 129, dtype=torch.bfloat16),), label="bf16, rows of 129"),
+        case(draw.randn(3, columns), f"3 rows of {columns}"),
+        case(padded(draw, 2, 37, 48), "rows of 37 that lie 48 elements apart"),
+        case(draw.randn(2, 64), "rows of 64: the block is full"),
+        case(draw.randn(2, 1), "rows of one element"),
+        case(large.half(), "fp16, sums beyond its range"),
+        case(draw.randn(2, 129, dtype=torch.bfloat16), "bf16, rows of 129"),
+        case(draw.randn(5, 20), "rows of 20, a block of 128", wider=4),
     ]
 
 
@@ -53,8 +56,8 @@ ROW_SUM = Exercise(
     tolerance=Tolerance(c=8.0, K=700),
     prelude=KERNEL_PRELUDE,
     drive=launch,
-    argument_names=("x",),
-    bytes_bound=lambda x: size(x) + 4 * x.shape[0],
+    argument_names=("x", "block"),
+    bytes_bound=lambda x, block: size(x) + 4 * x.shape[0],
     seconds=30.0,
 )
 

@@ -9,23 +9,29 @@ from course.specs.kernels import padded, size
 from course.specs.triton_primer.shared import PAGE
 
 
-def launch(kernel, x):
+def launch(kernel, x, block_r, block_c):
     import triton
 
     rows, cols = x.shape
     out = torch.empty(cols, rows, dtype=x.dtype)
-    kernel[(triton.cdiv(rows, 8), triton.cdiv(cols, 16))](x, out, rows, cols, x.stride(0), BLOCK_R=8, BLOCK_C=16)
+    grid = triton.cdiv(rows, block_r), triton.cdiv(cols, block_c)
+    kernel[grid](x, out, rows, cols, x.stride(0), BLOCK_R=block_r, BLOCK_C=block_c)
     return out
 
 
 def cases(draw: Draw) -> list[Case]:
+    def case(x, label, tile=(8, 16)):
+        return Case((x, *tile), label=label)
+
     return [
-        Case((draw.randn(11, 35),), label="11 rows, 35 columns"),
-        Case((draw.randn(8, 16),), label="one full tile"),
-        Case((padded(draw, 11, 9, 20),), label="rows of 9 that lie 20 elements apart"),
-        Case((draw.randn(1, 33),), label="a single row"),
-        Case((draw.randn(17, 1),), label="a single column"),
-        Case((draw.randn(5, 21, dtype=torch.float16),), label="fp16, 5 rows, 21 columns"),
+        case(draw.randn(11, 35), "11 rows, 35 columns"),
+        case(draw.randn(8, 16), "one full tile"),
+        case(padded(draw, 11, 9, 20), "rows of 9 that lie 20 elements apart"),
+        case(draw.randn(1, 33), "a single row"),
+        case(draw.randn(17, 1), "a single column"),
+        case(draw.randn(5, 21, dtype=torch.float16), "fp16, 5 rows, 21 columns"),
+        case(draw.randn(35, 39), "35 rows, 39 columns, tiles of 32 x 4", (32, 4)),
+        case(draw.randn(9, 70), "9 rows, 70 columns, tiles of 4 x 32", (4, 32)),
     ]
 
 
@@ -33,7 +39,7 @@ TRANSPOSE = Exercise(
     id="triton_primer.transpose",
     title="A strided tile",
     signature="transpose(X, OUT, rows, cols, stride, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr)",
-    reference=lambda x: x.T.contiguous(),
+    reference=lambda x, block_r, block_c: x.T.contiguous(),
     cases=cases,
     hints=(
         "A tile of pointers is a column of row numbers plus a row of column numbers: r[:, None] and c[None, :] "
@@ -49,8 +55,8 @@ TRANSPOSE = Exercise(
     minutes=20,
     prelude=KERNEL_PRELUDE,
     drive=launch,
-    argument_names=("x",),
-    bytes_bound=lambda x: 2 * size(x),
+    argument_names=("x", "block_r", "block_c"),
+    bytes_bound=lambda x, block_r, block_c: 2 * size(x),
     seconds=30.0,
 )
 
@@ -101,6 +107,14 @@ TRANSPOSE.near_miss(
     {"tl.program_id(0)": "tl.program_id(1)", "tl.program_id(1)": "tl.program_id(0)"},
     says="The grid is (row blocks, column blocks): axis 0 counts rows, axis 1 columns. Exchanged, some tiles are "
     "done by nobody.",
+    section=f"{PAGE}#a-strided-tile",
+)
+
+TRANSPOSE.near_miss(
+    "the store is not masked",
+    {"tile, mask=inside)": "tile)"},
+    says="The mask on the load keeps lanes from reading what is not there; they still write. Give the store the same mask, "
+    "mask=inside.",
     section=f"{PAGE}#a-strided-tile",
 )
 
