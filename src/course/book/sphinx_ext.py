@@ -14,11 +14,11 @@ from docutils.parsers.rst import directives
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
-from course.book import claims, code, vocabularies
+from course.book import chapters, claims, code, predict, template, vocabularies
 from course.book.display import MARK, STATIC
 
 STYLES = ("figures.css", "course.css")
-FIRST_SCRIPT = "course-figures.js"  # defines the registry that the other scripts use
+FIRST_SCRIPTS = ("predict.js", "course-figures.js")  # what the other scripts ask, and where they register
 KERNEL_PAGES = ("triton_primer.md",)
 
 
@@ -93,10 +93,13 @@ def setup(app):
     app.add_directive("course-figure", CourseFigure)
     claims.setup(app)
     code.setup(app)
+    chapters.setup(app)
+    predict.setup(app)
+    template.setup(app)
     for style in STYLES:
         app.add_css_file(style, priority=900)
-    others = sorted(path.name for path in STATIC.glob("*.js") if path.name != FIRST_SCRIPT)
-    for script in (FIRST_SCRIPT, *others):
+    others = sorted(path.name for path in STATIC.glob("*.js") if path.name not in FIRST_SCRIPTS)
+    for script in (*FIRST_SCRIPTS, *others):
         app.add_js_file(script, loading_method="defer", priority=900)
     app.connect("config-inited", _static_files)
     app.connect("config-inited", _without_triton, priority=100)
