@@ -151,10 +151,8 @@ def _fold(box: predict_box, ends: dict[str, measured_here]) -> str | None:
             return f"prediction {key!r}: {question['name']} measured {value!r}, which cannot be answered in its field"
     top = end
     while top is not None and top.parent is not box.parent:
-        if isinstance(top, nodes.section):
-            return f"prediction {key!r} and its result must stand in one section"
         top = top.parent
-    if top is None or box.parent.index(top) < box.parent.index(box):
+    if top is None or isinstance(top, nodes.section) or box.parent.index(top) < box.parent.index(box):
         return f"prediction {key!r} must stand before its result, in one section"
     first, last = box.parent.index(box) + 1, box.parent.index(top)
     between = box.parent.children[first : last + 1]

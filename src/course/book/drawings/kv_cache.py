@@ -80,7 +80,7 @@ def race(naive: list[Step], cached: list[Step], prediction: str, caption: str) -
     a, b = data["naive"], data["cached"]
     for one in (a, b):
         assert all(before <= after for values in one.values() for before, after in pairwise(values)), "totals only grow"
-    behind = int(np.searchsorted(a["seconds"], b["seconds"][-1]))
+    behind = int(np.searchsorted(a["seconds"], b["seconds"][-1], side="right"))
     assert behind < len(naive), "the cached one is done first"
 
     def sentence(n):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 from course.book import vocabularies
 from course.book.display import Display
 from course.book.figures import COLORS, show, token_strip
@@ -9,7 +11,12 @@ from course.book.prose import counted, readable
 from course.book.svg import Scene
 from course.book.traces import widget
 
-_CHAR, _LINE, _SLIM, _WIDE = 8.0, 27, 336, 680
+_SLIM, _WIDE = 336, 680
+
+
+def _metrics(width: float) -> tuple[float, float, float]:
+    """Width of a column, height of a line, size of the letters: the twin of `metrics` in static/bpe.js."""
+    return (12, 38, 19) if width > 500 else (8, 27, 13)
 
 
 def pieces(tokenizer, text: str) -> list[str]:
@@ -54,16 +61,17 @@ def runs(text: str, tokens: list[bytes], width: float) -> tuple[list[tuple[float
     Returns (boxes, characters, height): a box is (x, y, width, number of the token), a token that spans two lines has
     two; a character is (x, y, text). A boundary inside a character cuts its box in proportion to its bytes.
     """
-    columns = int(width // _CHAR)
+    pitch, step, _ = _metrics(width)
+    columns = int(width // pitch)
     edges, characters, column, line = [], [], 0, 0
     for char in text:
         wide = _columns(char)
         if column + wide > columns:
             column, line = 0, line + 1
         size = len(char.encode())
-        characters.append((column * _CHAR, line * _LINE, readable(char.encode())))
+        characters.append((column * pitch, line * step, readable(char.encode())))
         edges += [
-            (line, (column + wide * i / size) * _CHAR, (column + wide * (i + 1) / size) * _CHAR) for i in range(size)
+            (line, (column + wide * i / size) * pitch, (column + wide * (i + 1) / size) * pitch) for i in range(size)
         ]
         column += wide
     boxes, at = [], 0
@@ -72,23 +80,20 @@ def runs(text: str, tokens: list[bytes], width: float) -> tuple[list[tuple[float
         for row in sorted({edge[0] for edge in part}):
             left = min(a for r, a, _ in part if r == row)
             right = max(b for r, _, b in part if r == row)
-            boxes.append((left, row * _LINE, right - left, number))
+            boxes.append((left, row * step, right - left, number))
         at += len(token)
-    return boxes, characters, (line + 1) * _LINE
+    return boxes, characters, (line + 1) * step
 
 
 def _columns(char: str) -> int:
-    """Columns that a character takes: two for the wide ones, none for those that join."""
-    import unicodedata
-
-    if unicodedata.combining(char) or unicodedata.category(char) == "Cf":
-        return 1
+    """Columns that a character takes: two for the wide ones."""
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
 def bill(text: str, tokens: dict[str, list[bytes]], width: float) -> Scene:
     """Vocabularies under each other: the text cut into tokens, their number, a bar."""
     scene, y = Scene(width, 10), 0.0
+    _, step, size = _metrics(width)
     most = max(len(part) for part in tokens.values())
     for v, (label, part) in enumerate(tokens.items()):
         scene.text(f"name-{v}", 0, y + 14, label, size=13, weight=600)
@@ -100,10 +105,10 @@ def bill(text: str, tokens: dict[str, list[bytes]], width: float) -> Scene:
         boxes, characters, height = runs(text, part, width)
         for b, (x, dy, wide, number) in enumerate(boxes):
             tint, room = ("blue", "green")[number % 2], max(1.0, wide - 1)
-            scene.rect(f"box-{v}-{b}", x + 0.5, y + 21 + dy, room, _LINE - 5, fill=tint,
+            scene.rect(f"box-{v}-{b}", x + 0.5, y + 21 + dy, room, step - 5, fill=tint,
                        fill_opacity=0.22, radius=2)  # fmt: skip
         for c, (x, dy, char) in enumerate(characters):
-            scene.text(f"char-{v}-{c}", x, y + 37 + dy, char, size=13, mono=True)
+            scene.text(f"char-{v}-{c}", x, y + 24 + dy + size, char, size=size, mono=True)
         y += 24 + height + 6
     scene.height = y
     return scene

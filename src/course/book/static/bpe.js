@@ -70,7 +70,8 @@
   window.CourseBPE = { load };
 
   /* --- the figure: the text once for each vocabulary, a box a token ------------------------------------------- */
-  const CHAR = 8, LINE = 27; // of one column and one line: as in course.book.drawings.tokenization
+  /* Width of a column, height of a line, size of the letters: as in course.book.drawings.tokenization. */
+  const metrics = (width) => (width > 500 ? { char: 12, line: 38, size: 19 } : { char: 8, line: 27, size: 13 });
   const bytesOf = (piece) => Uint8Array.from(piece, (c) => c.charCodeAt(0));
   const readable = (piece) => {
     try {
@@ -83,7 +84,7 @@
 
   /* Characters with their places, and for every byte the stretch of a line that it takes. */
   const layout = (text, width) => {
-    const columns = Math.floor(width / CHAR), characters = [], edges = [];
+    const { char: CHAR, line: LINE } = metrics(width), columns = Math.floor(width / CHAR), characters = [], edges = [];
     let column = 0, line = 0;
     for (const char of text) {
       const wide = WIDE_CHAR.test(char) ? 2 : 1, size = new TextEncoder().encode(char).length;
@@ -118,7 +119,7 @@
     const count = (state) => state.words.reduce((sum, word) => sum + word.length, 0);
 
     const draw = () => {
-      const width = figure.width;
+      const width = figure.width, { line: LINE, size } = metrics(width);
       let y = 0;
       const scene = CourseFigures.scene(width, 10), dearest = Math.max(1, ...rows.map((row) => (row.steps ? count(step(row)) : 0)));
       for (const [v, row] of rows.entries()) {
@@ -141,7 +142,7 @@
             number += 1;
           }));
         }
-        characters.forEach((c, i) => scene.text(`char-${v}-${i}`, c.x, y + 37 + c.y, c.text, { size: 13, mono: true }));
+        characters.forEach((c, i) => scene.text(`char-${v}-${i}`, c.x, y + 21 + c.y + size + 3, c.text, { size, mono: true }));
         y += 24 + height + 6;
       }
       scene.height = Math.max(10, y);

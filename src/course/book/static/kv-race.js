@@ -48,7 +48,7 @@
       }
       scene.text(`${name}-rows`, x + side, top + 20, count(now.rows), { size: 22, weight: 650, anchor: "end" });
       scene.text(`${name}-rows-word`, x + side, top + 38, now.rows === 1 ? "row projected" : "rows projected", { size: 13, anchor: "end", fill: "muted" });
-      scene.text(`${name}-pairs`, x, top + side + 22, `${count(now.pairs)} scores`, { size: 13, fill: "muted" });
+      scene.text(`${name}-pairs`, x, top + side + 22, `${count(now.pairs)} ${now.pairs === 1 ? "score" : "scores"}`, { size: 13, fill: "muted" });
       const guess = guessed()?.[whole ? "without" : "with"];
       if (guess !== undefined) scene.text(`${name}-guess`, x + side, top + 56, `you said ${count(guess)}`, { size: 13, anchor: "end", fill: "purple", weight: 600 });
     };
