@@ -7,6 +7,7 @@ book itself: a build works from ``file://``, and no page asks the network for an
 from __future__ import annotations
 
 import importlib.util
+from html import escape
 from pathlib import Path
 
 from docutils import nodes
@@ -80,6 +81,45 @@ def _only_our_assets(app, pagename, template, context, doctree):
         ]
 
 
+DESCRIBED = 155  # characters of a page's description, as search engines show it
+INDEX = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>{title}</title>
+<meta http-equiv="refresh" content="0; url={root}.html">
+</head>
+<body><p><a href="{root}.html">{title}</a></p></body>
+</html>
+"""
+
+
+def description(doctree) -> str:
+    """The first sentences of a page, for its description; "" when it opens with none."""
+    for paragraph in doctree.findall(nodes.paragraph):
+        text = " ".join(paragraph.astext().split())
+        if len(text) >= 40:
+            return text if len(text) <= DESCRIBED else text[:DESCRIBED].rsplit(" ", 1)[0].rstrip(",;:") + " …"
+    return ""
+
+
+def _describe(app, pagename, template, context, doctree):
+    """A description for each page; and no list role on the bibliography, whose entries are no list items."""
+    words = description(doctree) if doctree is not None else ""
+    if words:
+        tag = f'<meta name="description" content="{escape(words, quote=True)}">'
+        context["metatags"] = context.get("metatags", "") + "\n" + tag
+    if "body" in context:
+        context["body"] = context["body"].replace('role="list" class="citation-list"', 'class="citation-list"')
+
+
+def _index(app, exception):
+    """A first page that leads to the book, with a language and a title, before Jupyter Book writes one without."""
+    if not exception and app.builder.format == "html" and app.config.root_doc != "index":
+        page = INDEX.format(title=escape(app.config.html_title or app.config.project), root=app.config.root_doc)
+        (Path(app.outdir) / "index.html").write_text(page, encoding="utf-8")
+
+
 def _vocabularies(app, exception):
     """Where a page has a figure of kind "bpe", put the vocabularies it loads beside it."""
     if exception or app.builder.format != "html":
@@ -104,5 +144,7 @@ def setup(app):
     app.connect("config-inited", _static_files)
     app.connect("config-inited", _without_triton, priority=100)
     app.connect("html-page-context", _only_our_assets, priority=900)
+    app.connect("html-page-context", _describe)
     app.connect("build-finished", _vocabularies)
+    app.connect("build-finished", _index)
     return {"version": "1", "env_version": 1, "parallel_read_safe": True, "parallel_write_safe": True}
