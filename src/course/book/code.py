@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 import textwrap
 from dataclasses import dataclass
 from html import escape
@@ -162,7 +163,11 @@ def _link(app, doctree, docname):
     for node in list(doctree.findall(source_link)):
         if app.builder.format == "html":
             uri = app.builder.get_relative_uri(docname, f"source/{node['module']}") + f"#line-{node['line']}"
-            node.replace_self(nodes.reference("", node["label"], internal=True, refuri=uri))
+            parts = re.split(r"(?<=[._])(?=\w)", node["label"])  # a narrow page may break the name there only
+            link = nodes.reference("", "", internal=True, refuri=uri)
+            for i, part in enumerate(parts):
+                link += ([nodes.raw("", "<wbr>", format="html")] if i else []) + [nodes.Text(part)]
+            node.replace_self(link)
         else:
             node.replace_self(nodes.literal("", node["label"]))
 
