@@ -31,6 +31,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 from sphinx.util.docutils import SphinxDirective
 
+LONG, LONGEST = (94, 104), 113  # columns from which the library's code is set smaller, and which none may pass
 COLUMNS = 84  # of code that fit the text's column at 1,400 pixels; a browser test looks at the page itself
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -143,7 +144,11 @@ class CodeObjectDirective(SphinxDirective):
         label += source_link(module=found.module, line=found.line, label=f"{found.module}.{found.qualname}")
         block = nodes.literal_block(found.source, found.source, language="python")
         self.set_source_info(block)
-        shown = nodes.container("", label, block, classes=["code-object"])
+        longest = max(map(len, found.source.splitlines()))
+        if longest > LONGEST:
+            raise self.error(f"code-object {self.arguments[0]} has a line of {longest} columns, at most {LONGEST} fit")
+        size = ["code-longest"] if longest > LONG[1] else ["code-long"] if longest > LONG[0] else []
+        shown = nodes.container("", label, block, classes=["code-object", *size])
         return self._after(shown, self.options["after"]) if "after" in self.options else [shown]
 
     def _after(self, shown, exercise_id: str):
