@@ -178,8 +178,8 @@ def missing_mask(caption: str) -> Display:
 def row_mean_n(X, OUT, stride, n, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     i = tl.arange(0, BLOCK)
-    x = tl.load(X + row * n + i, mask=i < n, other=0.0)
-    tl.store(OUT + row, tl.sum(x.to(tl.float32), axis=0) / n)
+    values = tl.load(X + row * n + i, mask=i < n, other=0.0)  # the mistake that the figure shows
+    tl.store(OUT + row, tl.sum(values.to(tl.float32), axis=0) / n)
 
 
 def touched_by(kernel, rows: torch.Tensor, block: int) -> tuple[np.ndarray, int]:
