@@ -225,11 +225,13 @@ def lab(
     name: str | None = None,
     narrow: Callable[..., Sequence[Scene]] | None = None,
     interval: float = 0.5,
+    guess: tuple[str, str, str] | None = None,
 ) -> Display:
     """Recorded runs to choose from: `steps` takes one option of each choice and returns that run, step by step.
 
     `labels` has a sentence for each step of each run. It starts before the first step of the run that is chosen at
     the start; paper, and a page without scripts, show that run's last step. At most `MAX_FRAMES` steps in all.
+    `guess` is (prediction, question, words with ``{}``): what the reader guessed is said at the end of every run.
     """
     variants = list(itertools.product(*(choice.options for choice in choices)))
     drawn = [_check_steps(steps(*variant), labels(*variant), f"lab {variant}") for variant in variants]
@@ -248,6 +250,7 @@ def lab(
         "runs": [said for _, said in drawn],
         "choices": [{"label": c.label, "options": [str(o) for o in c.options], "start": c.start} for c in choices],
         "interval": round(interval * 1000),
+        "guess": list(guess) if guess else None,
     }
     scenes, said = drawn[first]
     poster = frame(scenes[-1].svg(alt), slim[first][-1].svg(alt) if slim else None)

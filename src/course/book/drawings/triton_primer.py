@@ -168,6 +168,7 @@ def missing_mask(caption: str) -> Display:
         "end, or leaves an element unwritten",
         name="fig-missing-mask",
         caption=caption,
+        guess=("lanes", "lanes", "You said {} lanes, with blocks of 256."),
     )
 
 

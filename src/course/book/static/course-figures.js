@@ -312,11 +312,15 @@
     const traces = figure.traces(data), chosen = data.choices.map((choice) => choice.start), offsets = [0];
     data.runs.forEach((labels) => offsets.push(offsets.at(-1) + labels.length));
     const run = () => chosen.reduce((index, value, i) => index * data.choices[i].options.length + value, 0);
+    const guessed = () => {
+      const value = data.guess && window.CoursePredictions ? CoursePredictions.get(data.guess[0])?.[data.guess[1]] : undefined;
+      return value === undefined ? "" : ` ${data.guess[2].replace("{}", value.toLocaleString("en-US"))}`;
+    };
     let steps = null;
     data.choices.forEach((choice, i) => figure.choices({ label: choice.label, options: choice.options, value: choice.start,
       on: (value) => { chosen[i] = value; steps.stop(); steps.go(0); if (!calm.matches) steps.start(); } }));
     steps = stepper(figure, { last: () => data.runs[run()].length - 1, show: (step) => traces.forEach((trace) => trace.show(offsets[run()] + step)),
-      label: (step) => data.runs[run()][step], interval: data.interval });
+      label: (step) => data.runs[run()][step] + (step === data.runs[run()].length - 1 ? guessed() : ""), interval: data.interval });
   };
 
   /* --- kind "knobs": sliders over frames drawn in Python ------------------------------------------------------- */
