@@ -49,7 +49,7 @@ LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info", ".ipynb_
 TEACHERS = ("teaching", "questions")  # pages of the book: rubrics, questions asked in person
 TELLING = 25  # a shorter line of code is nobody's answer
 # Lines of answers that other code of the course has for reasons of its own: heads put together again by try_in_model.
-COMMON = {"return torch.stack(heads, dim=1)"}
+COMMON = {"return torch.stack(heads, dim=1)", "except UnicodeDecodeError:"}
 
 README = """# LLM Internals: KV Cache & Generation. Student edition
 

@@ -6,6 +6,9 @@
     :strip-docstring:
     ```
 
+With ``:after: kv_cache.append``, the name of the exercise that asks for it, the code is folded: it is shown when the
+reader has written their own, and says so.
+
 The file is parsed, not imported, so that a page costs nothing to build. It becomes a dependency of the page,
 which is rebuilt when the code changes. A name that does not exist is an error that lists what does. The label
 links to the whole file, highlighted, inside the book (``source/MODULE.html``).
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 import textwrap
 from dataclasses import dataclass
 from html import escape
@@ -27,6 +31,8 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 from sphinx.util.docutils import SphinxDirective
 
+LONG, LONGEST = (94, 104), 113  # columns from which the library's code is set smaller, and which none may pass
+COLUMNS = 84  # of code that fit the text's column at 1,400 pixels; a browser test looks at the page itself
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -120,7 +126,10 @@ class source_link(nodes.General, nodes.Inline, nodes.Element):
 
 class CodeObjectDirective(SphinxDirective):
     required_arguments = 1
-    option_spec = {"strip-docstring": directives.flag}  # noqa: RUF012 (docutils' protocol)
+    option_spec = {  # noqa: RUF012 (docutils' protocol)
+        "strip-docstring": directives.flag,
+        "after": directives.unchanged_required,
+    }
 
     def run(self):
         try:
@@ -135,14 +144,35 @@ class CodeObjectDirective(SphinxDirective):
         label += source_link(module=found.module, line=found.line, label=f"{found.module}.{found.qualname}")
         block = nodes.literal_block(found.source, found.source, language="python")
         self.set_source_info(block)
-        return [nodes.container("", label, block, classes=["code-object"])]
+        longest = max(map(len, found.source.splitlines()))
+        if longest > LONGEST:
+            raise self.error(f"code-object {self.arguments[0]} has a line of {longest} columns, at most {LONGEST} fit")
+        size = ["code-longest"] if longest > LONG[1] else ["code-long"] if longest > LONG[0] else []
+        shown = nodes.container("", label, block, classes=["code-object", *size])
+        return self._after(shown, self.options["after"]) if "after" in self.options else [shown]
+
+    def _after(self, shown, exercise_id: str):
+        """The code behind a line that says for which exercise it is the answer."""
+        from course.specs import exercise
+
+        try:
+            exercise(exercise_id)
+        except ValueError as error:
+            raise self.error(f"code-object {self.arguments[0]}: {error}") from error
+        summary = f"The library’s version. Open it when your <code>{escape(exercise_id)}</code> passes."
+        opening = nodes.raw("", f'<details class="after-writing"><summary>{summary}</summary>', format="html")
+        return [opening, shown, nodes.raw("", "</details>", format="html")]
 
 
 def _link(app, doctree, docname):
     for node in list(doctree.findall(source_link)):
         if app.builder.format == "html":
             uri = app.builder.get_relative_uri(docname, f"source/{node['module']}") + f"#line-{node['line']}"
-            node.replace_self(nodes.reference("", node["label"], internal=True, refuri=uri))
+            parts = re.split(r"(?<=[._])(?=\w)", node["label"])  # a narrow page may break the name there only
+            link = nodes.reference("", "", internal=True, refuri=uri)
+            for i, part in enumerate(parts):
+                link += ([nodes.raw("", "<wbr>", format="html")] if i else []) + [nodes.Text(part)]
+            node.replace_self(link)
         else:
             node.replace_self(nodes.literal("", node["label"]))
 

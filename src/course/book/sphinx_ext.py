@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from html import escape
 from pathlib import Path
 
 from docutils import nodes
@@ -15,11 +16,11 @@ from docutils.parsers.rst import directives
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
-from course.book import bibliography, claims, code, course_map, freshness, vocabularies
+from course.book import bibliography, chapters, claims, code, course_map, freshness, predict, template, vocabularies
 from course.book.display import MARK, STATIC
 
 STYLES = ("figures.css", "course.css", "claims.css", "map.css", "intro.css", "bibliography.css")
-FIRST_SCRIPT = "course-figures.js"  # defines the registry that the other scripts use
+FIRST_SCRIPTS = ("predict.js", "course-figures.js")  # what the other scripts ask, and where they register
 KERNEL_PAGES = ("triton_primer.md",)
 
 
@@ -90,6 +91,43 @@ def _only_our_assets(app, pagename, template, context, doctree):
         ]
 
 
+DESCRIBED = 155  # characters of a page's description, as search engines show it
+INDEX = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>{title}</title>
+<meta http-equiv="refresh" content="0; url={root}.html">
+</head>
+<body><p><a href="{root}.html">{title}</a></p></body>
+</html>
+"""
+
+
+def description(doctree) -> str:
+    """The first sentences of a page, for its description; "" when it opens with none."""
+    for paragraph in doctree.findall(nodes.paragraph):
+        text = " ".join(paragraph.astext().split())
+        if len(text) >= 40:
+            return text if len(text) <= DESCRIBED else text[:DESCRIBED].rsplit(" ", 1)[0].rstrip(",;:") + " …"
+    return ""
+
+
+def _describe(app, pagename, template, context, doctree):
+    """A description for each page."""
+    words = description(doctree) if doctree is not None else ""
+    if words:
+        tag = f'<meta name="description" content="{escape(words, quote=True)}">'
+        context["metatags"] = context.get("metatags", "") + "\n" + tag
+
+
+def _index(app, exception):
+    """A first page that leads to the book, with a language and a title, before Jupyter Book writes one without."""
+    if not exception and app.builder.format == "html" and app.config.root_doc != "index":
+        page = INDEX.format(title=escape(app.config.html_title or app.config.project), root=app.config.root_doc)
+        (Path(app.outdir) / "index.html").write_text(page, encoding="utf-8")
+
+
 def _vocabularies(app, exception):
     """Where a page has a figure of kind "bpe", put the vocabularies it loads beside it."""
     if exception or app.builder.format != "html":
@@ -106,14 +144,19 @@ def setup(app):
     freshness.setup(app)
     course_map.setup(app)
     bibliography.setup(app)
+    chapters.setup(app)
+    predict.setup(app)
+    template.setup(app)
     for style in STYLES:
         app.add_css_file(style, priority=900)
-    others = sorted(path.name for path in STATIC.glob("*.js") if path.name != FIRST_SCRIPT)
-    for script in (FIRST_SCRIPT, *others):
+    others = sorted(path.name for path in STATIC.glob("*.js") if path.name not in FIRST_SCRIPTS)
+    for script in (*FIRST_SCRIPTS, *others):
         app.add_js_file(script, loading_method="defer", priority=900)
     app.connect("config-inited", _static_files)
     app.connect("config-inited", _without_triton, priority=100)
     app.connect("config-inited", _one_page, priority=100)
     app.connect("html-page-context", _only_our_assets, priority=900)
+    app.connect("html-page-context", _describe)
     app.connect("build-finished", _vocabularies)
+    app.connect("build-finished", _index)
     return {"version": "1", "env_version": 1, "parallel_read_safe": True, "parallel_write_safe": True}

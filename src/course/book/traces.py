@@ -24,9 +24,10 @@ sentences stand below the drawing as a list; paper shows the last step. Draw `na
 for phones, or leave it and the drawing scrolls sideways there.
 
 `dial` does the same for one or more knobs, every combination drawn in Python: use it while the combinations
-are few. For a continuous figure write a file ``static/NAME.js`` that calls ``CourseFigures.dial`` or
-``CourseFigures.register`` (see the top of ``static/course-figures.js``; ``static/example-dial.js`` is a whole
-one) and place it with `widget`. All files in that folder are loaded on every page, so keep them small.
+are few. `lab` has recorded runs of several variants, chosen by buttons, each to be stepped through. For a
+continuous figure write a file ``static/NAME.js`` that calls ``CourseFigures.dial`` or ``CourseFigures.register``
+(see the top of ``static/course-figures.js``; ``static/example-dial.js`` is a whole one) and place it with
+`widget`. All files in that folder are loaded on every page, so keep them small.
 """
 
 from __future__ import annotations
@@ -198,6 +199,67 @@ def dial(
     poster = frame(scenes[first].svg(alt), slim[first].svg(alt) if slim else None)
     words = _listed(f"All {count} settings in words", labels)
     return Display(_page("knobs", data, alt=alt, poster=poster, says=labels[first], words=words), caption, name)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One thing to choose in a `lab`, as buttons: its label, its options, which is chosen at the start."""
+
+    label: str
+    options: Sequence
+    start: int = 0
+
+    def __post_init__(self):
+        require_text(self.label, "the choice's label")
+        if len(self.options) < 2 or not 0 <= self.start < len(self.options):
+            raise ValueError(f"choice {self.label!r} has {len(self.options)} options and starts at {self.start}")
+
+
+def lab(
+    choices: Sequence[Choice],
+    steps: Callable[..., Sequence[Scene]],
+    *,
+    labels: Callable[..., Sequence[str]],
+    alt: str,
+    caption: str | None = None,
+    name: str | None = None,
+    narrow: Callable[..., Sequence[Scene]] | None = None,
+    interval: float = 0.5,
+    guess: tuple[str, str, str] | None = None,
+) -> Display:
+    """Recorded runs to choose from: `steps` takes one option of each choice and returns that run, step by step.
+
+    `labels` has a sentence for each step of each run. It starts before the first step of the run that is chosen at
+    the start; paper, and a page without scripts, show that run's last step. At most `MAX_FRAMES` steps in all.
+    `guess` is (prediction, question, words with ``{}``): what the reader guessed is said at the end of every run.
+    """
+    variants = list(itertools.product(*(choice.options for choice in choices)))
+    drawn = [_check_steps(steps(*variant), labels(*variant), f"lab {variant}") for variant in variants]
+    slim = [list(narrow(*variant)) for variant in variants] if narrow else None
+    count = sum(len(scenes) for scenes, _ in drawn)
+    if not choices or count > MAX_FRAMES:
+        raise ValueError(f"lab draws each step of each run: {count} of them, allowed are 1 to {MAX_FRAMES}")
+    if slim and [len(run) for run in slim] != [len(scenes) for scenes, _ in drawn]:
+        raise ValueError("the narrow runs must have as many steps as the wide ones")
+    first = 0
+    for choice in choices:
+        first = first * len(choice.options) + choice.start
+    data = {
+        "wide": pack([scene for scenes, _ in drawn for scene in scenes]),
+        "narrow": pack([scene for run in slim for scene in run]) if slim else None,
+        "runs": [said for _, said in drawn],
+        "choices": [{"label": c.label, "options": [str(o) for o in c.options], "start": c.start} for c in choices],
+        "interval": round(interval * 1000),
+        "guess": list(guess) if guess else None,
+    }
+    scenes, said = drawn[first]
+    poster = frame(scenes[-1].svg(alt), slim[first][-1].svg(alt) if slim else None)
+    ends = [
+        f"{', '.join(f'{c.label} {option}' for c, option in zip(choices, variant))}: {sentences[-1]}"
+        for variant, (_, sentences) in zip(variants, drawn)
+    ]
+    words = _listed(f"All {len(ends)} runs in words", ends)
+    return Display(_page("lab", data, alt=alt, poster=poster, says=said[-1], words=words), caption, name)
 
 
 def widget(

@@ -7,17 +7,21 @@ says why. A missing build always fails.
     COURSE_CHROMIUM    the browser, default: chromium or google-chrome on PATH
 """
 
+import json
 import os
 import re
 import shutil
+from io import BytesIO
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from course.book.claims import CHAPTERS
 from course.book.display import STATIC
 from course.book.svg import Scene
-from course.book.traces import Knob, dial, scrubber, widget
+from course.book.template import stem_of
+from course.book.traces import Choice, Knob, dial, lab, scrubber, widget
 
 pytestmark = pytest.mark.browser
 
@@ -45,6 +49,9 @@ def specimen(folder: Path) -> Path:
                  labels=[f"The bar has grown {i} times." for i in range(4)], interval=0.2),
         dial([Knob("height", [1, 2, 3]), Knob("shift", [0, 5])], alt="A box",
              draw=lambda h, x: (Scene(300, 50).rect("box", x, 0, 20, 10 * h), f"Height {h}, shifted by {x}.")),
+        lab([Choice("speed", [1, 2]), Choice("mask", ["on", "off"])], alt="A bar in four runs",
+            steps=lambda speed, mask: [step(speed * i) for i in range(3)],
+            labels=lambda speed, mask: [f"Speed {speed}, mask {mask}, step {i}." for i in range(3)]),
         widget("example-dial", {"start": 3}, alt="Tokens in a cache", text_equivalent="One row a token."),
     ]  # fmt: skip
     links = f'<link rel="stylesheet" href="{(STATIC / "figures.css").as_uri()}">' + "".join(
@@ -172,7 +179,8 @@ def test_search_works_from_a_file(browser):
 
 
 def ready(page):
-    """Every figure mounted: none is left with the picture that a page without JavaScript shows."""
+    """Every figure mounted and unfolded: none is left with the picture that a page without JavaScript shows."""
+    page.evaluate("window.CoursePredictions?.open()")
     assert page.evaluate("[...document.querySelectorAll('.cf-play:not(.cf-live)')].map((f) => f.dataset.kind)") == []
     page.wait_for_function("!document.querySelector('.cf-play[aria-busy=true]')")
     return page.locator(".cf-play")
@@ -255,8 +263,8 @@ def test_without_javascript_the_words_and_the_last_step_are_there(browser, addre
     page.goto(address(path))
     for figure in page.locator(".cf-play").all():
         assert figure.locator("details.cf-steps").count() == 1
-        if figure.get_attribute("data-kind") in ("scrubber", "knobs"):
-            assert figure.locator("svg.cf-svg").count() >= 1
+        if path != SPECIMEN or figure.get_attribute("data-kind") != "example-dial":
+            assert figure.locator("svg.cf-svg").count() >= 1, "a static first frame"
     context.close()
 
 
@@ -285,3 +293,278 @@ def test_the_ledger_filters(browser):
         assert 0 < shown.count() < total
         assert page.locator("tr.verdict-wrong").count() == shown.count()
         assert page.locator(".ledger-filter output").text_content() == f"{shown.count()} of {total} claims"
+
+
+def test_a_lab_runs_what_is_chosen_from_its_beginning(browser, address):
+    with Visit(browser, address(SPECIMEN)) as visit:
+        figure = ready(visit.page).nth(2)
+        said = figure.locator(".cf-says")
+        assert said.text_content() == "Speed 1, mask on, step 0."
+        visit.page.keyboard.press("Tab")
+        figure.get_by_role("button", name="Next step").click()
+        figure.get_by_role("button", name="2", exact=True).click()
+        assert said.text_content() == "Speed 2, mask on, step 0."
+        figure.get_by_role("button", name="off").click()
+        visit.page.keyboard.press("End")
+        assert said.text_content() == "Speed 2, mask off, step 2."
+        assert figure.locator("[aria-pressed=true]").all_text_contents() == ["2", "off"]
+
+
+# --- predictions -------------------------------------------------------------------------------------------------
+
+WITH_PREDICTIONS = [p for p in PAGES if (HTML / p).is_file() and "data-predict=" in (HTML / p).read_text("utf-8")]
+FOLDED = "() => document.querySelectorAll('.predict-result[hidden]').length"
+
+
+def guess(box):
+    """Answer every question of a prediction: 12, or the first choice."""
+    for field in box.locator("input[type=text]").all():
+        field.fill("12")
+    for group in box.locator("fieldset").all():
+        group.locator("input").first.check()
+    box.get_by_role("button", name="Keep my guess").click()
+
+
+def test_every_chapter_takes_predictions():
+    assert {f"{page}" for page in PAGES if stem_of(page.removesuffix(".html"))} <= set(WITH_PREDICTIONS)
+
+
+@pytest.mark.parametrize("path", WITH_PREDICTIONS)
+def test_a_result_is_folded_until_there_is_a_guess_which_stands_beside_it(browser, path):
+    with Visit(browser, path) as visit:
+        page, boxes = visit.page, visit.page.locator("[data-predict]")
+        count = boxes.count()
+        assert page.evaluate(FOLDED) == count > 0
+        for i in range(count):
+            box = boxes.nth(i)
+            box.get_by_role("button", name="Keep my guess").click()
+            assert box.locator(".predict-says").text_content(), "an empty guess is refused in words"
+            guess(box)
+            assert page.evaluate(FOLDED) == count - i - 1
+            measured = json.loads(box.locator("script").text_content())["measured"]
+            said = box.locator(".predict-kept").text_content()
+            assert all(value["shows"] in said for value in measured.values())
+            assert said.count("your guess") == len(measured)
+        page.reload()
+        page.wait_for_load_state("load")
+        assert page.evaluate(FOLDED) == 0, "the guess is kept"
+        boxes.first.get_by_role("button", name="Guess again").click()
+        assert page.evaluate(FOLDED) == 1
+        boxes.first.get_by_role("button", name="Show the result without one").click()
+        assert page.evaluate(FOLDED) == 0
+        assert visit.problems == []
+
+
+@pytest.mark.parametrize("path", WITH_PREDICTIONS)
+def test_without_scripts_and_on_paper_every_result_is_open(browser, path):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto((HTML / path).as_uri())
+    assert page.locator(".predict-result[hidden]").count() == 0
+    assert all(not form.is_visible() for form in page.locator(".predict-form").all())
+    context.close()
+    with Visit(browser, path) as visit:
+        visit.page.emulate_media(media="print")
+        heights = visit.page.evaluate(
+            "[...document.querySelectorAll('.predict-result')].map((r) => r.getBoundingClientRect().height)"
+        )
+        assert min(heights) > 40
+
+
+def test_a_link_into_a_folded_result_opens_it(browser):
+    with Visit(browser, "04_kv_cache.html", query="#fig-race") as visit:
+        visit.page.wait_for_function(f"({FOLDED})() === 0")
+        assert visit.page.locator("#fig-race").is_visible()
+
+
+# --- how a page looks --------------------------------------------------------------------------------------------
+
+CHAPTERS_BUILT = [p for p in PAGES if stem_of(p.removesuffix(".html"))]
+OVERFLOWING = """() => [...document.querySelectorAll('article pre')].filter((pre) => pre.clientWidth &&
+    pre.scrollWidth > pre.clientWidth + 1).map((pre) => [pre.textContent.trim().slice(0, 60),
+    getComputedStyle(pre).backgroundImage.split('linear-gradient').length - 1])"""
+
+
+@pytest.mark.parametrize("path", CHAPTERS_BUILT)
+def test_code_fits_its_column_and_says_on_a_phone_that_it_goes_on(browser, path):
+    with Visit(browser, path) as visit:
+        page = visit.page
+        page.evaluate("CoursePredictions.open()")
+        page.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+        assert page.evaluate(OVERFLOWING) == []
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.wait_for_timeout(100)
+        assert all(shades == 4 for _, shades in page.evaluate(OVERFLOWING)), "shades at both edges"
+
+
+@pytest.mark.parametrize("path", CHAPTERS_BUILT)
+def test_a_figure_fits_one_phone_screen(browser, path):
+    with Visit(browser, path, width=390) as visit:
+        for figure in ready(visit.page).all():
+            visit.page.wait_for_timeout(100)
+            tall = figure.evaluate(
+                "(f) => f.querySelector('.cf-steps').getBoundingClientRect().top - f.getBoundingClientRect().top"
+            )
+            assert tall <= 844, figure.get_attribute("aria-label")
+
+
+def test_a_leading_blank_in_code_takes_its_place(browser):
+    with Visit(browser, "01_tokenization.html") as visit:
+        wide = """(text) => [...document.querySelectorAll('article code')].filter((c) => c.textContent === text)
+            .map((c) => c.getBoundingClientRect().width)[0]"""
+        assert visit.page.evaluate(wide, " the") > visit.page.evaluate(wide, "the") + 5
+
+
+@pytest.mark.parametrize("path", [*CHAPTERS_BUILT, "intro.html"])
+def test_paper_is_white_whatever_the_theme(browser, path):
+    with Visit(browser, path, theme="dark") as visit:
+        visit.page.emulate_media(media="print", color_scheme="dark")
+        shot = Image.open(BytesIO(visit.page.screenshot())).convert("RGB")
+        assert min(shot.getpixel((2, 2))) > 250, "the margin"
+        assert min(shot.getpixel((shot.width - 3, shot.height - 3))) > 250
+        ink = visit.page.evaluate("getComputedStyle(document.querySelector('article p')).color")
+        assert max(map(int, re.findall(r"\d+", ink)[:3])) < 90
+
+
+AXE = Path(__file__).with_name("vendor") / "axe-core" / "axe.min.js"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("path", [p for p in PAGES if not p.startswith("source/") and p not in ("genindex.html",)])
+def test_axe_finds_nothing_serious(browser, path, theme):
+    with Visit(browser, path, theme=theme) as visit:
+        page = visit.page
+        page.wait_for_function(MATHS_DONE)
+        page.evaluate("window.CoursePredictions?.open()")
+        page.wait_for_function("!document.querySelector('.cf-play[aria-busy=true]')")
+        page.add_script_tag(path=str(AXE))
+        found = page.evaluate("axe.run(document, {resultTypes: ['violations']}).then((r) => r.violations)")
+        serious = [
+            (one["id"], len(one["nodes"]), one["nodes"][0]["html"][:140])
+            for one in found
+            if one["impact"] in ("serious", "critical")
+        ]
+        assert serious == []
+
+
+@pytest.mark.parametrize("path", [*PAGES, "index.html"])
+def test_a_page_says_its_language_and_what_it_is(browser, path):
+    text = (HTML / path).read_text(encoding="utf-8")
+    assert re.search(r'<html\b[^>]*\blang="en"', text)
+    if path not in ("index.html", "search.html", "genindex.html") and not path.startswith("source/"):
+        words = re.search(r'<meta name="description" content="([^"]{30,170})"', text)
+        assert words, "no description"
+
+
+# --- the figures, by hand ------------------------------------------------------------------------------------------
+
+
+def figure_of(page, kind):
+    return ready(page).page.locator(f'.cf-play[data-kind="{kind}"]')
+
+
+def test_dragging_an_arrow_moves_the_query_and_turning_all_moves_nothing(browser):
+    with Visit(browser, "03_transformer_block.html") as visit:
+        page = visit.page
+        figure = figure_of(page, "rope-dial")
+        figure.scroll_into_view_if_needed()
+        score = figure.locator("svg text", has_text=re.compile(r"^−?\d+\.\d\d$")).first
+        said = figure.locator(".cf-says")
+        before = score.text_content()
+        together = figure.get_by_label("move everything together")
+        together.focus()
+        for _ in range(7):
+            page.keyboard.press("ArrowRight")
+        assert score.text_content() == before, "only the distance matters"
+        assert "at position 17" in said.text_content()
+        tips = figure.locator("svg circle").all()
+        grip = next(t.bounding_box() for t in tips if t.get_attribute("stroke") == "var(--fig-blue)")
+        rim = max((t.bounding_box() for t in tips), key=lambda b: b["width"])
+        page.mouse.move(grip["x"] + grip["width"] / 2, grip["y"] + grip["height"] / 2)
+        page.mouse.down()
+        page.mouse.move(rim["x"] + rim["width"] / 2, rim["y"] + rim["height"] + 4, steps=5)
+        page.mouse.up()
+        assert score.text_content() != before
+        assert figure.get_by_label("move the query alone").input_value() != "10"
+        token = figure.locator("svg text", has_text="␣Mary").bounding_box()
+        page.mouse.click(token["x"] + 4, token["y"] + 4)
+        assert "key “␣Mary”" in said.text_content()
+        figure.get_by_role("button", name="a name").click()
+        assert "key “␣Mary”" in said.text_content()
+
+
+def test_the_wall_of_heads_is_picked_by_click_and_key(browser):
+    with Visit(browser, "03_transformer_block.html") as visit:
+        page = visit.page
+        figure = figure_of(page, "maps")
+        wall, said = figure.locator("canvas"), figure.locator(".cf-says")
+        wall.scroll_into_view_if_needed()
+        box = wall.bounding_box()
+        page.mouse.click(box["x"] + box["width"] * 23.5 / 30, box["y"] + box["height"] * 0.5 / 9)
+        assert said.text_content().startswith("Layer 23, head 0 finds the name")
+        wall.focus()
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("ArrowLeft")
+        assert said.text_content().startswith("Layer 22, head 1.")
+        figure.get_by_role("button", name="code", exact=True).click()
+        assert "Layer 22, head 1" in said.text_content()
+        assert figure.locator("svg text", has_text="␣return").count() == 1
+        figure.get_by_role("button", name="Next head with a name").click()
+        assert "looks at itself" in said.text_content()
+
+
+def test_the_race_starts_at_one_and_shows_the_guesses_inside(browser):
+    with Visit(browser, "04_kv_cache.html", motion="no-preference") as visit:
+        page = visit.page
+        box = page.locator('[data-predict="race"]')
+        for field, value in zip(box.locator("input[type=text]").all(), ("5000", "200", "25")):
+            field.fill(value)
+        box.get_by_role("button", name="Keep my guess").click()
+        figure = figure_of(page, "kv-race")
+        said = figure.locator(".cf-says")
+        assert said.text_content().startswith("Token 1:")
+        for text in ("you said 5,000", "you said 200", "you said 25 times faster: it would end here"):
+            assert figure.locator("svg text", has_text=text).count() == 1
+        figure.get_by_label("tokens written by both").focus()
+        page.keyboard.press("End")
+        assert "20,100 rows without a cache, 200 with one" in said.text_content()
+        figure.get_by_role("button", name="Race by the clock").click()
+        page.wait_for_function("(node) => node.textContent.startsWith('After ')", arg=said.element_handle())
+        figure.get_by_role("button", name="Stop the race").click()
+
+
+def test_a_text_is_merged_under_all_vocabularies_at_once(browser):
+    with Visit(browser, "01_tokenization.html") as visit:
+        page = visit.page
+        figure = figure_of(page, "bpe")
+        said = figure.locator(".cf-says")
+        assert "no merge done yet" in said.text_content(), "it starts before the answer"
+        assert figure.locator("svg text", has_text="54 pieces").count() == 4
+        figure.get_by_role("button", name="Next merge").click()
+        assert said.text_content().startswith("Merge 1 of at most")
+        fill = "(r) => parseFloat(r.style.getPropertyValue('--cf-at'))"
+        assert 0 < figure.get_by_label("Merges done").evaluate(fill) < 10, "the slider is filled up to its thumb"
+        figure.get_by_label("your text").fill("3333")
+        assert said.text_content().startswith("The bill for 4 bytes")
+        ids = figure.locator(".cf-ids dd").all_text_contents()
+        assert [len(line.split(", ")) for line in ids] == [4, 2, 2, 4]
+        figure.get_by_label("your text").fill("")
+        assert said.text_content().startswith("0 bytes")
+
+
+def test_the_mask_and_the_block_can_be_changed(browser):
+    if "triton_primer.html" not in WITH_FIGURES:
+        pytest.skip("built without Triton")
+    with Visit(browser, "triton_primer.html") as visit:
+        figure = figure_of(visit.page, "lab")
+        said = figure.locator(".cf-says")
+        assert said.text_content().startswith("4 programs of 256 lanes, i < n")
+        visit.page.evaluate("CoursePredictions.keep('lanes', {lanes: 16})")
+        figure.get_by_role("button", name="no mask").click()
+        visit.page.keyboard.press("End")
+        assert "kernelcheck stops at the first" in said.text_content()
+        assert said.text_content().endswith("You said 16 lanes, with blocks of 256.")
+        figure.get_by_role("button", name="i < n − 1").click()
+        figure.get_by_role("button", name="512").click()
+        visit.page.keyboard.press("End")
+        assert "1 element was never written: unwritten output." in said.text_content()

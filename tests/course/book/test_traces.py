@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from course.book.svg import Scene
-from course.book.traces import MAX_FRAMES, Knob, dial, pack, scrubber, widget
+from course.book.traces import MAX_FRAMES, Choice, Knob, dial, lab, pack, scrubber, widget
 
 
 def unpack(packed: dict) -> list[list[list]]:
@@ -98,6 +98,35 @@ def test_a_dial_refuses_too_many_combinations():
         Knob("a", [1])
     with pytest.raises(ValueError, match="starts at 5"):
         Knob("a", [1, 2], start=5)
+
+
+def test_a_lab_draws_every_step_of_every_run():
+    def steps(speed, mask):
+        return [Scene(100, 20).rect("r", speed * i, 0, 5, 5) for i in range(speed + 1)]
+
+    def labels(speed, mask):
+        return [f"{speed} {mask} {i}" for i in range(speed + 1)]
+
+    choices = [Choice("speed", [1, 2]), Choice("mask", ["on", "off"], start=1)]
+    shown = lab(choices, steps, labels=labels, narrow=steps, alt="x", guess=("p", "q", "You said {}."))
+    data = json.loads(re.search(r'<script type="application/json">(.*?)</script>', shown.html, re.S)[1])
+    assert [len(run) for run in data["runs"]] == [2, 2, 3, 3]
+    assert len(data["wide"]["s"]) == len(data["narrow"]["s"]) == 10
+    assert data["guess"] == ["p", "q", "You said {}."]
+    assert 'aria-live="polite">1 off 1</p>' in shown.html
+    assert "<li>speed 2, mask on: 2 on 2</li>" in shown.html
+
+
+def test_a_lab_refuses_too_much_and_what_does_not_match():
+    def many(n):
+        return lambda a: [Scene(10, 10) for _ in range(n)]
+
+    with pytest.raises(ValueError, match=str(MAX_FRAMES)):
+        lab([Choice("a", [1, 2])], many(400), labels=lambda a: ["x"] * 400, alt="x")
+    with pytest.raises(ValueError, match="as many steps"):
+        lab([Choice("a", [1, 2])], many(2), labels=lambda a: ["x"] * 2, narrow=many(3), alt="x")
+    with pytest.raises(ValueError, match="1 options"):
+        Choice("a", [1])
 
 
 def test_a_widget_needs_words_and_finite_numbers():

@@ -1,8 +1,8 @@
-/* Figure kind "bpe": type a text, choose a vocabulary, and watch the merges appear one by one.
+/* Figure kind "bpe": type a text and watch it merged, step by step, under several vocabularies, with the bill.
 
-     widget("bpe", vocabularies.figure_data("..."), alt=..., text_equivalent=...)
+     widget("bpe", {text: "...", vocabularies: vocabularies.describe()}, alt=..., text_equivalent=...)
 
-   The vocabularies are scripts beside the page (course.book.vocabularies), loaded when they are first chosen. */
+   The vocabularies are scripts beside the page (course.book.vocabularies), loaded one after another. */
 (() => {
   "use strict";
   const base = document.currentScript ? document.currentScript.src.replace(/[^/]*$/, "") : "_static/";
@@ -69,94 +69,152 @@
   };
   window.CourseBPE = { load };
 
-  /* --- the figure --------------------------------------------------------------------------------------------- */
+  /* --- the figure: the text once for each vocabulary, a box a token ------------------------------------------- */
+  /* Width of a column, height of a line, size of the letters: as in course.book.drawings.tokenization. */
+  const metrics = (width) => (width > 500 ? { char: 12, line: 38, size: 19 } : { char: 8, line: 27, size: 13 });
+  const bytesOf = (piece) => Uint8Array.from(piece, (c) => c.charCodeAt(0));
   const readable = (piece) => {
-    const bytes = Uint8Array.from(piece, (c) => c.charCodeAt(0));
     try {
-      const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+      const text = new TextDecoder("utf-8", { fatal: true }).decode(bytesOf(piece));
       return text.replace(/ /g, "␣").replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/\p{C}/gu, "·");
-    } catch { return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join(" "); }
+    } catch { return [...bytesOf(piece)].map((byte) => byte.toString(16).padStart(2, "0")).join(" "); }
   };
-  const whole = (piece) => { try { new TextDecoder("utf-8", { fatal: true }).decode(Uint8Array.from(piece, (c) => c.charCodeAt(0))); return true; } catch { return false; } };
-  const widthOf = (text) => [...text].reduce((sum, c) => sum + (/[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\u{1f300}-\u{1faff}]/u.test(c) ? 15 : 8.2), 0) + 12;
+  const WIDE_CHAR = /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\uff00-\uff60\u{1f300}-\u{1faff}]/u;
+  const SHOWN = { " ": "␣", "\n": "⏎", "\t": "⇥" };
 
-  const drawStep = (step, width) => {
-    const row = 34, places = [];
-    let x = 2, y = 6, at = 0;
-    step.words.forEach((word, w) => word.forEach((piece, i) => {
-      const text = readable(piece), wide = widthOf(text);
-      if (x + wide > width - 2 && x > 2) { x = 2; y += row; }
-      places.push({ key: at, x, y, wide, text, word: w, fresh: step.joined && step.joined[0] === w && step.joined[1] === i, broken: !whole(piece) });
-      at += piece.length;
-      x += wide + 3;
-    }));
-    const scene = CourseFigures.scene(width, y + row + 2);
-    for (const p of places) {
-      const fill = p.fresh ? "orange" : p.broken ? "faint" : ["blue", "green"][p.word % 2];
-      scene.rect(`piece-${p.key}`, p.x, p.y, p.wide, row - 7, { fill, fillOpacity: p.fresh ? 0.42 : 0.2, stroke: fill, strokeWidth: 1 });
-      scene.text(`text-${p.key}`, p.x + 6, p.y + 18, p.text, { size: 13, mono: true });
+  /* Characters with their places, and for every byte the stretch of a line that it takes. */
+  const layout = (text, width) => {
+    const { char: CHAR, line: LINE } = metrics(width), columns = Math.floor(width / CHAR), characters = [], edges = [];
+    let column = 0, line = 0;
+    for (const char of text) {
+      const wide = WIDE_CHAR.test(char) ? 2 : 1, size = new TextEncoder().encode(char).length;
+      if (column + wide > columns) { column = 0; line += 1; }
+      characters.push({ x: column * CHAR, y: line * LINE, text: SHOWN[char] ?? char.replace(/\p{C}/u, "·") });
+      for (let i = 0; i < size; i++) edges.push([line, (column + (wide * i) / size) * CHAR, (column + (wide * (i + 1)) / size) * CHAR]);
+      column += wide;
     }
-    return scene;
+    return { characters, edges, height: (line + 1) * LINE };
   };
 
   CourseFigures.register("bpe", (figure, data) => {
-    let vocabulary = null, chosen = data.vocabularies[0].id, steps = [], at = 0, text = data.text, turn = 0;
-    const buttons = new Map();
-    const field = figure.field({ label: `text (up to ${LONGEST} characters)`, value: text, on: (next) => { text = next; renew(true); } });
+    const rows = data.vocabularies.map(({ id, label }) => ({ id, label, vocabulary: null, steps: null }));
+    let text = data.text, at = 0, timer = null;
+    const field = figure.field({ label: `your text (up to ${LONGEST} characters)`, value: text, on: (next) => { text = next; stop(); renew(most()); } });
     field.maxLength = LONGEST;
     field.closest(".cf-input").classList.add("cf-wide-input");
+    figure.stage.before(figure.inputs);
     const drawing = figure.drawing();
-    const previous = figure.button({ label: "Previous merge", icon: "previous", on: () => go(at - 1) });
-    const next = figure.button({ label: "Next merge", icon: "next", on: () => go(at + 1) });
-    const range = figure.range({ label: "Merges done", min: 0, max: 1, value: 0, text: (value) => `${value} merges done`, on: (value) => go(value) });
+    const previous = figure.button({ label: "Previous merge", icon: "previous", on: () => { stop(); go(at - 1); } });
+    const play = figure.button({ label: "Play", icon: "play", on: () => (timer ? stop() : start()) });
+    const next = figure.button({ label: "Next merge", icon: "next", on: () => { stop(); go(at + 1); } });
+    const range = figure.range({ label: "Merges done", min: 0, max: 1, value: 0, text: (value) => `${value} merges done`, on: (value) => { stop(); go(value); } });
     figure.controls.append(range);
-    const bar = document.createElement("div");
-    bar.className = "cf-choices";
-    figure.controls.before(bar);
-    for (const { id, label } of data.vocabularies) {
-      const button = figure.button({ label: `Vocabulary ${label}`, text: label, on: () => choose(id) });
-      bar.append(button);
-      buttons.set(id, button);
-    }
-    const count = (step) => step.words.reduce((sum, word) => sum + word.length, 0);
-    function go(step) {
-      if (!steps.length) return;
-      at = Math.max(0, Math.min(steps.length - 1, step));
-      const now = steps[at];
-      const scene = drawStep(now, figure.width);
-      scene.height = drawStep(steps[0], figure.width).height; // single bytes take most room: the slider must not move
+    const ids = document.createElement("details");
+    ids.className = "cf-steps cf-ids";
+    ids.innerHTML = "<summary>The ids</summary><dl></dl>";
+    figure.controls.after(ids);
+
+    const most = () => Math.max(0, ...rows.map((row) => (row.steps ? row.steps.length - 1 : 0)));
+    const step = (row) => row.steps[Math.min(at, row.steps.length - 1)];
+    const count = (state) => state.words.reduce((sum, word) => sum + word.length, 0);
+
+    const draw = () => {
+      const width = figure.width, { line: LINE, size } = metrics(width);
+      let y = 0;
+      const scene = CourseFigures.scene(width, 10), dearest = Math.max(1, ...rows.map((row) => (row.steps ? count(step(row)) : 0)));
+      for (const [v, row] of rows.entries()) {
+        scene.text(`name-${v}`, 0, y + 14, row.label, { size: 13, weight: 600 });
+        const { characters, edges, height } = layout(row.vocabulary?.nfc ? text.normalize("NFC") : text, width);
+        if (row.steps) {
+          const state = step(row), pieces = count(state), done = at >= row.steps.length - 1;
+          scene.rect(`bar-${v}`, 128, y + 5, Math.max(1, ((width - 210) * pieces) / dearest), 9, { fill: "orange", fillOpacity: 0.8, radius: 2 });
+          scene.text(`count-${v}`, width, y + 14, `${pieces} ${done ? (pieces === 1 ? "token" : "tokens") : "pieces"}`, { size: 13, weight: 600, anchor: "end" });
+          let byte = 0, number = 0;
+          state.words.forEach((word, w) => word.forEach((piece, i) => {
+            const part = edges.slice(byte, byte + piece.length);
+            const fresh = at < row.steps.length && state.joined && state.joined[0] === w && state.joined[1] === i;
+            for (const line of new Set(part.map((edge) => edge[0]))) {
+              const here = part.filter((edge) => edge[0] === line), left = here[0][1], right = here.at(-1)[2];
+              scene.rect(`box-${v}-${byte}-${line}`, left + 0.5, y + 21 + line * LINE, Math.max(1, right - left - 1), LINE - 5,
+                { fill: fresh ? "orange" : ["blue", "green"][number % 2], fillOpacity: fresh ? 0.5 : 0.22, radius: 2 });
+            }
+            byte += piece.length;
+            number += 1;
+          }));
+        }
+        characters.forEach((c, i) => scene.text(`char-${v}-${i}`, c.x, y + 21 + c.y + size + 3, c.text, { size, mono: true }));
+        y += 24 + height + 6;
+      }
+      scene.height = Math.max(10, y);
       drawing.show(scene);
+    };
+    const says = () => {
+      const bytes = new TextEncoder().encode(text).length, last = most(), ready = rows.filter((row) => row.steps);
+      if (!ready.length) return "The vocabularies are being read.";
+      if (!bytes) return "0 bytes: type something.";
+      if (at === 0) return `${bytes} bytes, no merge done yet: a box for every byte. Which vocabulary will need the fewest tokens?`;
+      if (at < last) {
+        const joins = ready.filter((row) => at < row.steps.length).map((row) => {
+          const state = row.steps[at];
+          return `${row.label} “${readable(state.words[state.joined[0]][state.joined[1]])}”`;
+        });
+        return `Merge ${at} of at most ${last}: ${joins.join(", ")}.`;
+      }
+      const bill = ready.map((row) => [count(step(row)), row.label]).sort((a, b) => a[0] - b[0]);
+      return `The bill for ${bytes} bytes: ${bill.map(([tokens, label]) => `${label} ${tokens}`).join(", ")} tokens. ${last} merges at most.`;
+    };
+    function go(to) {
+      at = Math.max(0, Math.min(most(), to));
+      draw();
       range.set(at);
       previous.setAttribute("aria-disabled", at === 0);
-      next.setAttribute("aria-disabled", at === steps.length - 1);
-      const pieces = count(now), bytes = new TextEncoder().encode(text).length;
-      if (at === 0) return figure.says(`${bytes} bytes in ${now.words.length} words; no merge done yet. Letters of more than one byte show as hexadecimal.`);
-      const done = now.words[now.joined[0]][now.joined[1]];
-      const what = `Merge ${at} of ${steps.length - 1} makes “${readable(done)}” (rank ${now.rank.toLocaleString("en")}): ${pieces} pieces.`;
-      figure.says(at < steps.length - 1 ? what : `${what} Done: ${pieces} tokens, ${(bytes / pieces).toFixed(1)} bytes each. Ids ${now.words.flat().map((piece) => vocabulary.ids.get(piece)).slice(0, 12).join(", ")}${pieces > 12 ? ", …" : ""}`);
+      next.setAttribute("aria-disabled", at === most());
+      figure.says(says());
     }
-    function renew(toEnd) {
-      if (!vocabulary) return;
-      steps = vocabulary.steps(text);
-      range.max = Math.max(1, steps.length - 1);
-      go(toEnd ? steps.length - 1 : 0);
+    function renew(to) {
+      for (const row of rows) row.steps = row.vocabulary ? row.vocabulary.steps(text) : null;
+      range.max = Math.max(1, most());
+      const list = ids.querySelector("dl");
+      list.replaceChildren(...rows.filter((row) => row.steps).flatMap((row) => {
+        const term = document.createElement("dt"), definition = document.createElement("dd");
+        term.textContent = row.label;
+        definition.textContent = row.steps.at(-1).words.flat().map((piece) => row.vocabulary.ids.get(piece)).join(", ") || "none";
+        return [term, definition];
+      }));
+      go(to);
     }
-    function choose(id) {
-      chosen = id;
-      buttons.forEach((button, name) => button.setAttribute("aria-pressed", name === id));
-      const mine = ++turn;
-      const done = () => { if (mine === turn) figure.root.setAttribute("aria-busy", "false"); };
-      figure.root.setAttribute("aria-busy", "true"); // a vocabulary takes a moment to load
-      load(id).then((loaded) => { if (mine === turn) { vocabulary = loaded; renew(true); } }, (error) => figure.says(error.message)).finally(done);
+    function stop() {
+      clearInterval(timer);
+      timer = null;
+      figure.live.setAttribute("aria-live", "polite");
+      figure.relabel(play, "Play", "play");
+    }
+    function start() {
+      if (at === most()) go(0);
+      figure.live.setAttribute("aria-live", "off");
+      figure.relabel(play, "Pause", "pause");
+      timer = setInterval(() => { go(at + 1); if (at === most()) stop(); }, 220);
     }
     figure.redraw = () => go(at);
+    let kept = 0;
+    addEventListener("beforeprint", () => { stop(); kept = at; go(most()); });
+    addEventListener("afterprint", () => go(kept));
     figure.root.addEventListener("keydown", (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("summary, input")) return;
-      const step = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: steps.length - 1 }[event.key];
+      const step = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: most() }[event.key];
       if (step === undefined) return;
       event.preventDefault();
+      stop();
       go(step);
     });
-    choose(chosen);
+    figure.root.setAttribute("aria-busy", "true"); // the vocabularies take a moment to load
+    go(0);
+    (async () => {
+      for (const row of rows) {
+        try { row.vocabulary = await load(row.id); } catch (error) { figure.says(error.message); continue; }
+        renew(at);
+      }
+      figure.root.setAttribute("aria-busy", "false");
+    })();
   });
 })();

@@ -9,6 +9,7 @@
      figure.slider({label, min, max, step, value, format, on})   a labelled range; on(value) while it moves
      figure.field({label, value, on})                            a labelled text field; on(text) while typing
      figure.button({label, text | icon, on})                     a button below the drawing
+     figure.choices({label, options, value, on})                 a row of buttons, one of them pressed; on(index)
      figure.drawing()                                            -> {show(scene)}: draws a scene, moving what it knows
      figure.says(text)                                           the live sentence below the drawing
      figure.width                                                680, or 336 in a narrow column
@@ -137,6 +138,11 @@
       }
       for (const [key, entry] of this.nodes) if (!seen.has(key)) { entry.node.remove(); this.nodes.delete(key); }
     }
+    /* Where a pointer is, in the drawing's units. */
+    at(event) {
+      const box = this.svg.getBoundingClientRect(), view = this.svg.viewBox.baseVal;
+      return [((event.clientX - box.left) * view.width) / box.width, ((event.clientY - box.top) * view.height) / box.height];
+    }
     show(scene) {
       const sizes = scene.elements.filter((e) => e.tag === "text").map((e) => e.attrs["font-size"]);
       this.size(scene.width, scene.height, sizes.length ? Math.round(scene.width * 11 / Math.min(...sizes)) : 0);
@@ -198,7 +204,7 @@
       const range = make("input", { type: "range", class: "cf-range", min, max, step, "aria-label": label });
       range.value = value;
       const fill = () => {
-        range.style.setProperty("--cf-at", `${(100 * (range.value - min)) / (max - min || 1)}%`);
+        range.style.setProperty("--cf-at", `${(100 * (range.value - range.min)) / (range.max - range.min || 1)}%`);
         const words = text(Number(range.value));
         if (words !== undefined) range.setAttribute("aria-valuetext", words);
       };
@@ -220,6 +226,26 @@
       this.inputs.append(make("label", { class: "cf-input" }, make("span", {}, label), field));
       return field;
     }
+    /* Another name, and another picture, for a button of this figure. */
+    relabel(button, label, name) {
+      if (name) button.replaceChildren(icon(name)); else button.textContent = label;
+      button.setAttribute("aria-label", label);
+      button.title = label;
+    }
+    /* A few things to choose from, as buttons in a row: on(index). */
+    choices({ label, options, value = 0, on }) {
+      const bar = make("div", { class: "cf-choices", role: "group", "aria-label": label });
+      bar.append(make("span", { class: "cf-choice-label", "aria-hidden": "true" }, label));
+      const buttons = options.map((text, i) => {
+        const button = make("button", { type: "button", class: "cf-button", "aria-pressed": i === value }, text);
+        button.addEventListener("click", () => { set(i); on(i); });
+        bar.append(button);
+        return button;
+      });
+      const set = (i) => buttons.forEach((button, j) => button.setAttribute("aria-pressed", i === j));
+      this.inputs.before(bar);
+      return { set };
+    }
     button({ label, text, icon: name, on }) {
       const button = make("button", { type: "button", class: "cf-button", "aria-label": label, title: label }, name ? icon(name) : text);
       button.addEventListener("click", on);
@@ -228,54 +254,73 @@
     }
   }
 
-  /* --- kind "scrubber" ----------------------------------------------------------------------------------------- */
-  const scrubber = (figure, data) => {
-    const traces = figure.traces(data), last = data.labels.length - 1;
-    let at = 0, timer = null;
-    const words = (step) => `Step ${step + 1} of ${last + 1}: ${data.labels[step]}`;
+  /* --- previous, play, next, a slider and a count: steps 0 to last(), shown by show(step) ---------------------- */
+  const stepper = (figure, { last, show, label, interval }) => {
+    let at = 0, timer = null, kept = 0;
+    const words = (step) => `Step ${step + 1} of ${last() + 1}: ${label(step)}`;
     const previous = figure.button({ label: "Previous step", icon: "previous", on: () => { stop(); go(at - 1); } });
     const play = figure.button({ label: "Play", icon: "play", on: () => (timer ? stop() : start()) });
     const next = figure.button({ label: "Next step", icon: "next", on: () => { stop(); go(at + 1); } });
-    const range = figure.range({ label: "Step", min: 0, max: last, value: 0, text: words, on: (step) => { stop(); go(step); } });
+    const range = figure.range({ label: "Step", min: 0, max: last(), value: 0, text: words, on: (step) => { stop(); go(step); } });
     const count = make("span", { class: "cf-count", "aria-hidden": "true" });
     figure.controls.append(range, count);
     function go(step) {
-      at = Math.max(0, Math.min(last, step));
-      traces.forEach((trace) => trace.show(at));
-      figure.says(data.labels[at]);
+      at = Math.max(0, Math.min(last(), step));
+      show(at);
+      figure.says(label(at));
+      range.max = last();
       range.set(at);
-      count.textContent = `${at + 1} / ${last + 1}`;
+      count.textContent = `${at + 1} / ${last() + 1}`;
       previous.setAttribute("aria-disabled", at === 0); // not `disabled`: that would drop the focus, and the keys with it
-      next.setAttribute("aria-disabled", at === last);
+      next.setAttribute("aria-disabled", at === last());
     }
     function stop() {
       clearInterval(timer);
       timer = null;
       figure.live.setAttribute("aria-live", "polite");
-      play.replaceChildren(icon("play"));
-      play.setAttribute("aria-label", "Play");
-      play.title = "Play";
+      figure.relabel(play, "Play", "play");
     }
     function start() {
-      if (at === last) go(0);
+      if (at === last()) go(0);
       figure.live.setAttribute("aria-live", "off"); // a running trace would talk without end
-      play.replaceChildren(icon("pause"));
-      play.setAttribute("aria-label", "Pause");
-      play.title = "Pause";
-      timer = setInterval(() => { go(at + 1); if (at === last) stop(); }, data.interval);
+      figure.relabel(play, "Pause", "pause");
+      timer = setInterval(() => { go(at + 1); if (at === last()) stop(); }, interval);
     }
     figure.root.addEventListener("keydown", (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("summary, input")) return;
-      const step = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: last }[event.key];
+      const step = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: last() }[event.key];
       if (step === undefined) return;
       event.preventDefault();
       stop();
       go(step);
     });
-    let kept = 0;
-    addEventListener("beforeprint", () => { stop(); kept = at; go(last); });
+    addEventListener("beforeprint", () => { stop(); kept = at; go(last()); });
     addEventListener("afterprint", () => go(kept));
     go(0);
+    return { go, stop, start };
+  };
+
+  /* --- kind "scrubber" ----------------------------------------------------------------------------------------- */
+  const scrubber = (figure, data) => {
+    const traces = figure.traces(data);
+    stepper(figure, { last: () => data.labels.length - 1, show: (step) => traces.forEach((trace) => trace.show(step)),
+      label: (step) => data.labels[step], interval: data.interval });
+  };
+
+  /* --- kind "lab": recorded runs of several variants, chosen by buttons ---------------------------------------- */
+  const lab = (figure, data) => {
+    const traces = figure.traces(data), chosen = data.choices.map((choice) => choice.start), offsets = [0];
+    data.runs.forEach((labels) => offsets.push(offsets.at(-1) + labels.length));
+    const run = () => chosen.reduce((index, value, i) => index * data.choices[i].options.length + value, 0);
+    const guessed = () => {
+      const value = data.guess && window.CoursePredictions ? CoursePredictions.get(data.guess[0])?.[data.guess[1]] : undefined;
+      return value === undefined ? "" : ` ${data.guess[2].replace("{}", value.toLocaleString("en-US"))}`;
+    };
+    let steps = null;
+    data.choices.forEach((choice, i) => figure.choices({ label: choice.label, options: choice.options, value: choice.start,
+      on: (value) => { chosen[i] = value; steps.stop(); steps.go(0); if (!calm.matches) steps.start(); } }));
+    steps = stepper(figure, { last: () => data.runs[run()].length - 1, show: (step) => traces.forEach((trace) => trace.show(offsets[run()] + step)),
+      label: (step) => data.runs[run()][step] + (step === data.runs[run()].length - 1 ? guessed() : ""), interval: data.interval });
   };
 
   /* --- kind "knobs": sliders over frames drawn in Python ------------------------------------------------------- */
@@ -321,6 +366,7 @@
   };
   mounts.set("scrubber", scrubber);
   mounts.set("knobs", knobs);
+  mounts.set("lab", lab);
 
   /* Deferred scripts all run before this event, so every kind is known by then. */
   addEventListener("DOMContentLoaded", () => {

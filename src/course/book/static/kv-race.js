@@ -3,7 +3,8 @@
      widget("kv-race", {naive: {rows, pairs, seconds}, cached: {rows, pairs, seconds}}, alt=..., text_equivalent=...)
 
    Each list holds running totals after token 1, 2, ... The slider sets both to the same token; the button lets both
-   run by their own recorded clock. */
+   run by their own recorded clock. It starts at token 1. `prediction` names a prediction of the page, with the
+   questions `without`, `with` and `faster`: what the reader guessed is drawn in, as dashed marks. */
 (() => {
   "use strict";
   const CF = window.CourseFigures;
@@ -16,7 +17,8 @@
     const { naive, cached } = data, last = naive.rows.length;
     const drawing = figure.drawing();
     const total = naive.seconds[last - 1];
-    let at = last, run = null, frame = 0; // run: seconds since Enter while a race is on
+    let at = 1, run = null, frame = 0; // run: seconds since Enter while a race is on
+    const guessed = () => (data.prediction && window.CoursePredictions ? CoursePredictions.get(data.prediction) : null);
 
     /* Tokens that a generator has written after some seconds. */
     const written = (one, seconds) => {
@@ -46,19 +48,28 @@
       }
       scene.text(`${name}-rows`, x + side, top + 20, count(now.rows), { size: 22, weight: 650, anchor: "end" });
       scene.text(`${name}-rows-word`, x + side, top + 38, now.rows === 1 ? "row projected" : "rows projected", { size: 13, anchor: "end", fill: "muted" });
-      scene.text(`${name}-pairs`, x, top + side + 22, `${count(now.pairs)} scores`, { size: 13, fill: "muted" });
+      scene.text(`${name}-pairs`, x, top + side + 22, `${count(now.pairs)} ${now.pairs === 1 ? "score" : "scores"}`, { size: 13, fill: "muted" });
+      const guess = guessed()?.[whole ? "without" : "with"];
+      if (guess !== undefined) scene.text(`${name}-guess`, x + side, top + 56, `you said ${count(guess)}`, { size: 13, anchor: "end", fill: "purple", weight: 600 });
     };
     const bar = (scene, name, label, tint, y, width, now) => {
       scene.text(`${name}-clock`, 0, y + 14, label, { size: 13 });
       const left = 66, room = width - left - 56, length = Math.max(1, room * now.seconds / total);
       scene.rect(`${name}-bar`, left, y, length, 19, { fill: tint, fillOpacity: 0.85 });
       scene.text(`${name}-seconds`, left + length + 8, y + 14, clock(now.seconds), { size: 13, weight: 600 });
+      const guess = guessed()?.faster;
+      if (name !== "cached" || !(guess > 0)) return;
+      const mark = left + Math.min(room, (room * naive.seconds[last - 1]) / guess / total); // where it would end, if the guess were right
+      scene.line("guess-mark", mark, y - 6, mark, y + 26, { stroke: "purple", width: 2, dash: "4 3", layer: 2 });
+      const end = mark < width * 0.6;
+      scene.text("guess-word", mark + (end ? 6 : -6), y + 37, `you said ${guess.toLocaleString("en-US", { maximumFractionDigits: 1 })}${width < 600 ? "\u00a0×" : " times faster: it would end here"}`,
+        { size: 12, anchor: end ? "start" : "end", fill: "purple", layer: 2 });
     };
 
     const draw = () => {
       const wide = figure.width >= 600, side = wide ? 250 : 152, gap = figure.width - 2 * side;
       const one = state(naive), other = state(cached);
-      const scene = CF.scene(figure.width, side + 142);
+      const scene = CF.scene(figure.width, side + (guessed() ? 156 : 142));
       panel(scene, "naive", "without a cache", "orange", 0, side, one, true);
       panel(scene, "cached", "with a cache", "blue", side + gap - 6, side, other, false);
       bar(scene, "naive", "without", "orange", side + 84, figure.width, one);
@@ -68,7 +79,7 @@
     };
     const says = (one, other) => {
       if (run !== null) return `After ${clock(run)} the one with a cache has written ${other.token} tokens, the one without ${one.token}.`;
-      if (at === 1) return "Token 1: both push one row through the model. There is nothing to remember yet.";
+      if (at === 1) return "Token 1: both push one row through the model. There is nothing to remember yet. Move on, or let them race.";
       return `Token ${at}: ${count(one.rows)} rows without a cache, ${count(other.rows)} with one: ${ratio(one.rows, other.rows)}. ` +
         `Time so far: ${clock(one.seconds)} and ${clock(other.seconds)}: ${ratio(one.seconds, other.seconds)}.`;
     };
@@ -100,7 +111,10 @@
       frame = requestAnimationFrame(tick);
     };
     figure.redraw = draw;
-    addEventListener("beforeprint", () => halt());
+    if (data.prediction && window.CoursePredictions) CoursePredictions.on(data.prediction, draw);
+    let kept = at;
+    addEventListener("beforeprint", () => { stop(); kept = at; at = last; draw(); });
+    addEventListener("afterprint", () => { at = kept; draw(); });
     draw();
   });
 })();
