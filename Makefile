@@ -4,10 +4,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 BOOK   := _build/html/index.html
+TIMES  := _build/times
 NBVAL  := --nbval --nbval-current-env --nbval-cell-timeout 300 --color=no -p no:cacheprovider
 
 .DEFAULT_GOAL := help
-.PHONY: help book page lab test test-full lint unit notebooks browser grade clean versions benchmarks
+.PHONY: help book page lab test test-full lint unit notebooks browser grade clean versions benchmarks budget
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -44,12 +45,14 @@ lint: $(STAMP)
 
 unit: $(STAMP)
 	@echo "== unit tests"
-	@OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist loadfile -m "not browser and not slow" tests
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist loadfile -m "not browser and not slow" --junitxml=$(TIMES)/unit.xml tests
 
 notebooks: $(STAMP)
 	@echo "== notebooks agree with their sources, and every checker is proved (two at a time)"
+	@mkdir -p $(TIMES)
 	@{ echo "build --check"; $(BIN)/python -c "from course.specs import CHAPTERS; [print('proof', s) for s in CHAPTERS]"; } \
-	  | OMP_NUM_THREADS=1 xargs -P 2 -I{} sh -c '$(BIN)/course {}'
+	  | OMP_NUM_THREADS=1 xargs -P 2 -I{} sh -c 'set -e; start=$$(date +%s); $(BIN)/course {}; \
+	    echo $$(($$(date +%s) - start)) > "$(TIMES)/$$(echo {} | tr " " -)"'
 	@echo "== solutions pass under nbval"
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -q $(NBVAL) -n 2 --dist loadfile solutions
 
@@ -58,9 +61,12 @@ $(BOOK):
 
 browser: $(STAMP) $(BOOK)
 	@echo "== the book in a real browser"
-	@OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 -m browser tests
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 -m browser --junitxml=$(TIMES)/browser.xml tests
 
-test: lint unit notebooks browser  ## everything CI checks
+budget: $(STAMP)  ## what each chapter cost in the last `make book` and `make test`
+	@$(BIN)/python benchmarks/budget.py
+
+test: lint unit notebooks browser budget  ## everything CI checks
 
 test-full: $(STAMP) $(BOOK) lint notebooks  ## the long form, an hour and more: all attacks, both sandboxes, both routes, Ray
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[ray]'
