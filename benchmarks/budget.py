@@ -1,4 +1,4 @@
-"""What each chapter costs, from the times of the last `make book` and `make test`: the dearest of each kind, and the budget.
+"""What each chapter costs, by the times of the last `make book` and `make test`: the dearest of each kind.
 
     python benchmarks/budget.py
 
@@ -70,7 +70,8 @@ def main() -> int:
     for kind, found in kinds.items():
         if found:
             name = max((name for name in found if name), key=found.get, default="")
-            console.print(f"dearest {kind}: {name or 'none'}, {found.get(name, 0):.0f} s of {sum(found.values()):.0f} s in all")
+            most, whole = found.get(name, 0), sum(found.values())
+            console.print(f"dearest {kind}: {name or 'none'}, {most:.0f} s of {whole:.0f} s in all")
     return 0
 
 

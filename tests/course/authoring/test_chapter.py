@@ -14,7 +14,7 @@ from course.chapters import CHAPTERS, chapter
 
 NEW = "sampling_stub"
 # The primer teaches Triton, not a part of the library or of the model.
-LESS = {("triton_primer", place) for place in chapters.FILES.values() if "llm_internals" in place or "in_model" in place}
+LESS = {("triton_primer", place) for place in chapters.FILES.values() if "internals" in place or "in_model" in place}
 
 
 @pytest.fixture(scope="module")
