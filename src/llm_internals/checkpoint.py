@@ -5,6 +5,7 @@ model, tokenizer, config = load("path/to/Llama-3.2-1B", device="cuda", dtype="bf
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from .config import ModelConfig
+from .config import ModelConfig, as_token_ids
 from .errors import CheckpointError
 from .model import Llama, weight_shapes
 from .preparation import prepare_smollm2
@@ -20,6 +21,7 @@ from .tokenization import Tokenizer
 from .tokenizer_files import read_tokenizer
 
 SMOLLM2 = "smollm2-135m"
+HEAD = "lm_head.weight"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -46,21 +48,44 @@ def load(
     if not folder.is_dir():
         raise ValueError(f"{str(source)!r} is neither {SMOLLM2!r} nor a folder; give the path of a checkpoint folder")
     config = read_config(folder)
-    weights = read_weights(folder, weight_shapes(config).keys(), device, dtype)
+    weights = read_weights(folder, {*weight_shapes(config), HEAD}, device, dtype)
+    config = _untied_where_they_differ(config, weights)
     try:
-        tokenizer = read_tokenizer(folder) if (folder / "tokenizer.json").is_file() else None
+        has_tokenizer = (folder / "tokenizer.json").is_file()
+        tokenizer = read_tokenizer(folder, config.vocab_size) if has_tokenizer else None
         return Checkpoint(Llama(config, weights), tokenizer, config)
-    except (ValueError, KeyError) as error:
+    except KeyError as missing:
+        raise CheckpointError(f"{folder}: tokenizer.json has no {missing}") from missing
+    except (ValueError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{folder}: {error}") from error
 
 
+def _untied_where_they_differ(config: ModelConfig, weights: dict[str, Tensor]) -> ModelConfig:
+    """A head of its own in the file outweighs a config that says the embedding is the head, as in transformers."""
+    embedding, head = weights.get("model.embed_tokens.weight"), weights.get(HEAD)
+    if not config.tie_word_embeddings or embedding is None or head is None or torch.equal(embedding, head):
+        return config
+    return replace(config, tie_word_embeddings=False)
+
+
 def read_config(folder: Path) -> ModelConfig:
-    """The ModelConfig in a checkpoint folder's config.json."""
+    """The ModelConfig in a checkpoint folder's config.json; where generation_config.json stops, it stops."""
     path = folder / "config.json"
     try:
-        return ModelConfig.from_hf(json.loads(path.read_text(encoding="utf-8")))
+        config = ModelConfig.from_hf(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise CheckpointError(f"{folder} holds no config.json: is it a checkpoint folder?") from None
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    path = folder / "generation_config.json"
+    if not path.is_file():
+        return config
+    try:
+        generation = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(generation, dict):
+            raise ValueError("not a JSON object")
+        stops = as_token_ids(generation.get("eos_token_id"))
+        return replace(config, eos_token_ids=stops) if stops else config
     except ValueError as error:
         raise CheckpointError(f"{path}: {error}") from error
 
@@ -69,16 +94,28 @@ def read_weights(folder: Path, names, device: torch.device, dtype: torch.dtype |
     """The named tensors, from model.safetensors or the files that model.safetensors.index.json lists.
 
     On the CPU, in the stored dtype, tensors are views of the mapped file: nothing is read until it is used.
+    CheckpointError when the files hold other tensors too: a model without its biases would answer wrongly.
     """
     weights: dict[str, Tensor] = {}
     for path, stored in _files_of(folder, names).items():
         try:
             with safe_open(path, framework="pt", device="cpu") as file:
+                _refuse_unused(path, set(file.keys()) - set(names))
                 present = stored & set(file.keys())
                 weights |= {name: file.get_tensor(name).to(device=device, dtype=dtype) for name in present}
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{path} is damaged or half a file ({error}): fetch it again") from error
     return weights
+
+
+def _refuse_unused(path: Path, unused: set[str]) -> None:
+    unused = sorted(name for name in unused if not name.endswith("rotary_emb.inv_freq"))  # a table, no weight
+    if unused:
+        more = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
+        raise CheckpointError(
+            f"{path} holds tensors that a Llama of this config has no use for: {', '.join(unused[:3])}{more}. "
+            "Without them it would compute something else, so it is not loaded"
+        )
 
 
 def _files_of(folder: Path, names) -> dict[Path, set[str]]:
@@ -93,6 +130,7 @@ def _files_of(folder: Path, names) -> dict[Path, set[str]]:
     except (ValueError, KeyError) as error:
         raise CheckpointError(f"{index} is damaged ({error!r}): fetch it again") from error
     files: dict[Path, set[str]] = {}
+    _refuse_unused(index, set(weight_map) - set(names))  # some files may hold nothing that is wanted
     for name in names:
         if name in weight_map:
             files.setdefault(folder / weight_map[name], set()).add(name)

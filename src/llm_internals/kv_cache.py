@@ -6,13 +6,28 @@ of them, `generate_cached` only what is new, and keeps the keys and values of th
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from . import ops
 from .config import ModelConfig
-from .model import Llama
+
+
+class Model(Protocol):
+    """What generation asks of a model, as `model.Llama` gives it."""
+
+    config: ModelConfig
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    def __call__(self, input_ids: Tensor, cache: "KVCache | None" = None, *, last_only: bool = False) -> Tensor:
+        """input_ids: [T] -> logits [T, vocab_size], or [1, vocab_size] with `last_only`."""
 
 
 class KVCache:
@@ -41,7 +56,7 @@ class KVCache:
         self._lengths = [0] * storage.shape[1]  # per layer: during a forward pass the first layers are ahead
 
     @classmethod
-    def for_model(cls, model: Llama, capacity: int) -> "KVCache":
+    def for_model(cls, model: Model, capacity: int) -> "KVCache":
         """An empty cache on the model's device, in its dtype."""
         return cls(model.config, capacity, device=model.device, dtype=model.dtype)
 
@@ -151,7 +166,7 @@ class Counters:
 
 
 def generate_naive(
-    model: Llama,
+    model: Model,
     prompt_token_ids: Sequence[int],
     max_new_tokens: int,
     *,
@@ -179,7 +194,7 @@ def generate_naive(
 
 
 def generate_cached(
-    model: Llama,
+    model: Model,
     prompt_token_ids: Sequence[int],
     max_new_tokens: int,
     *,
@@ -214,7 +229,7 @@ def generate_cached(
 
 
 def check_request(
-    model: Llama, prompt_token_ids: Sequence[int], max_new_tokens: int, num_cached_tokens: int = 0
+    model: Model, prompt_token_ids: Sequence[int], max_new_tokens: int, num_cached_tokens: int = 0
 ) -> list[int]:
     """The prompt as a list of its own. ValueError for one that the model cannot take, or take that far."""
     token_ids = [int(token_id) for token_id in prompt_token_ids]

@@ -7,14 +7,18 @@ this module does not do: Unicode normalization, WordPiece, SentencePiece, byte f
 
 import codecs
 import heapq
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal, NoReturn
 
+import jinja2
 import regex
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 Pair = tuple[bytes, bytes]
 Splitter = Callable[[str], list[str]]
@@ -140,8 +144,8 @@ def train_bpe(text: str, vocab_size: int, split: Splitter = split_words, min_cou
 
     Returns the merges in the order they were learnt; their number is vocab_size - 256, or less when no pair
     occurs `min_count` times any more. Of equally frequent pairs the one whose pieces are older wins (bytes
-    are oldest, in GPT-2's order). Counts are kept up to date: a merge revisits only the words that hold its
-    pair.
+    are oldest, in GPT-2's order). Counts are kept up to date: a merge revisits only the places where its pair
+    stands.
     """
     if vocab_size < 256:
         raise ValueError(f"vocab_size must be at least 256, one token per byte; got {vocab_size}")
@@ -164,52 +168,62 @@ def train_bpe(text: str, vocab_size: int, split: Splitter = split_words, min_cou
 
 
 class _WordCounts:
-    """The different words of a text as pieces, how often each pair of neighbours occurs, and where."""
+    """The different words of a text as pieces, how often each pair of neighbours occurs, and where.
+
+    All pieces stand in one row, each word's linked to its neighbours in the word. A place is named by where its
+    piece began, so it keeps its name when the piece grows to the right. A merge touches only the places of its
+    pair: all merges of a text of n bytes take time n log n, however long its words are.
+    """
 
     def __init__(self, text: str, split: Splitter):
-        self.words = [(_as_bytes(word), count) for word, count in Counter(split(text)).items()]
+        self.pieces: list[bytes | None] = []
+        self.following: list[int] = []  # the place of the next piece of the word, or -1
+        self.previous: list[int] = []
+        self.weights: list[int] = []  # how often the text holds the word
         self.pair_counts: Counter[Pair] = Counter()
-        self.holders: dict[Pair, set[int]] = defaultdict(set)  # pair -> the words that hold it, or did
-        for index in range(len(self.words)):
-            self._add(index, +1)
+        self.places: dict[Pair, list[int]] = defaultdict(list)  # where a pair stands, or stood
+        for word, count in Counter(split(text)).items():
+            self._add(_as_bytes(word), count)
+
+    def _add(self, pieces: list[bytes], count: int) -> None:
+        start, end = len(self.pieces), len(self.pieces) + len(pieces)
+        self.pieces += pieces
+        self.following += [*range(start + 1, end), -1]
+        self.previous += [-1, *range(start, end - 1)]
+        self.weights += [count] * len(pieces)
+        for place in range(start, end - 1):
+            self._count(place, +1)
 
     def merge(self, pair: Pair) -> set[Pair]:
-        """Join a pair wherever it occurs; returns the pairs whose counts have changed and are not 0."""
+        """Join a pair wherever it occurs, left to right; returns the pairs whose counts have changed and are not 0."""
         changed: set[Pair] = set()
-        for index in self.holders.pop(pair):
-            changed |= self._add(index, -1)
-            pieces, count = self.words[index]
-            self.words[index] = (_merge_everywhere(pieces, pair), count)
-            changed |= self._add(index, +1)
+        for place in sorted(self.places.pop(pair)):
+            right = self.following[place]
+            if right < 0 or (self.pieces[place], self.pieces[right]) != pair:
+                continue  # one of the two has been merged since
+            left, after = self.previous[place], self.following[right]
+            around = [i for i in (left, place, right) if i >= 0 and self.following[i] >= 0]
+            changed |= {self._count(i, -1) for i in around}
+            self.pieces[place], self.pieces[right] = pair[0] + pair[1], None
+            self.following[place] = after
+            if after >= 0:
+                self.previous[after] = place
+            around = [i for i in (left, place) if i >= 0 and self.following[i] >= 0]
+            changed |= {self._count(i, +1) for i in around}
         return {other for other in changed if self.pair_counts[other] > 0}
 
-    def _add(self, index: int, sign: int) -> set[Pair]:
-        """Count a word's pairs in (+1) or out (-1)."""
-        pieces, count = self.words[index]
-        for pair in pairwise(pieces):
-            self.pair_counts[pair] += sign * count
-            if sign > 0:
-                self.holders[pair].add(index)
-        return set(pairwise(pieces))
-
-
-def _merge_everywhere(pieces: Sequence[bytes], pair: Pair) -> list[bytes]:
-    """Join every occurrence of one pair, left to right."""
-    merged: list[bytes] = []
-    i = 0
-    while i < len(pieces):
-        if tuple(pieces[i : i + 2]) == pair:
-            merged.append(pair[0] + pair[1])
-            i += 2
-        else:
-            merged.append(pieces[i])
-            i += 1
-    return merged
+    def _count(self, place: int, sign: int) -> Pair:
+        """Count the pair that begins at a place in (+1) or out (-1)."""
+        pair = (self.pieces[place], self.pieces[self.following[place]])
+        self.pair_counts[pair] += sign * self.weights[place]
+        if sign > 0:
+            self.places[pair].append(place)
+        return pair
 
 
 def _as_bytes(word: str) -> list[bytes]:
     """A word's UTF-8 bytes, each its own piece."""
-    return [bytes([byte]) for byte in word.encode()]
+    return [bytes([byte]) for byte in _utf8(word)]
 
 
 # ----------------------------------------------------------------- printable bytes
@@ -241,7 +255,6 @@ def from_printable(written: str) -> bytes:
 
 # ----------------------------------------------------------------- the tokenizer
 
-DEFAULT_SYSTEM_PROMPT = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 Message = Mapping[str, str]
 
 
@@ -259,22 +272,38 @@ class Tokenizer:
         special_tokens: Mapping[str, int] | None = None,
         split: Splitter = split_words,
         *,
+        added_tokens: Mapping[str, int] | None = None,
         whole_words_first: bool = False,
+        prefix_ids: Sequence[int] = (),
+        suffix_ids: Sequence[int] = (),
         bos_token_id: int | None = None,
         eos_token_id: int | None = None,
         chat_template: str | None = None,
+        template_names: Mapping[str, str] | None = None,
+        num_ids: int = 0,
     ):
-        """`whole_words_first`: a word that is a token needs no merges (HF's ignore_merges, as in Llama 3)."""
+        """`special_tokens` steer the model and are no text; `added_tokens` are cut out alike, but stay text.
+
+        whole_words_first: a word that is a token needs no merges (HF's ignore_merges, as in Llama 3).
+        prefix_ids, suffix_ids: what `encode` puts around a text, as Llama 3's begin-of-text.
+        template_names: what the chat template may call by name, as bos_token.
+        num_ids: rows of the model's embedding, where it has more than there are tokens; such an id has no text.
+        """
         self.vocab = dict(vocab)
         self.ranks = {pair: rank for rank, pair in enumerate(merges)}
         self.special_tokens = dict(special_tokens or {})
+        self.added_tokens = dict(added_tokens or {})
         self.split = split
         self.whole_words_first = whole_words_first
+        self.prefix_ids, self.suffix_ids = list(prefix_ids), list(suffix_ids)
         self.bos_token_id = bos_token_id
         self.eos_token_id = eos_token_id
         self.chat_template = chat_template
+        self.template_names = dict(template_names or {})
         self.id_to_bytes = {token_id: piece for piece, token_id in self.vocab.items()}
-        self.id_to_bytes |= {token_id: text.encode() for text, token_id in self.special_tokens.items()}
+        cut_out = self.special_tokens | self.added_tokens
+        self.id_to_bytes |= {token_id: text.encode() for text, token_id in cut_out.items()}
+        self._num_ids = max(num_ids, max(self.id_to_bytes, default=-1) + 1)
         self.missing_bytes = frozenset(b for b in range(256) if bytes([b]) not in self.vocab)
         for left, right in self.ranks:
             if left + right not in self.vocab:
@@ -290,20 +319,31 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        return max(self.id_to_bytes) + 1
+        """Ids that have a meaning: the largest and all below it, those without a text counted."""
+        return self._num_ids
 
-    def encode(self, text: str, allowed_special: Literal["all"] | Collection[str] = "all") -> list[int]:
+    def encode(
+        self,
+        text: str,
+        allowed_special: Literal["all"] | Collection[str] = "all",
+        add_special_tokens: bool = True,
+    ) -> list[int]:
         """Text to ids. A special token's text gives its id if it is allowed, else it is text like any other.
 
         Pass `allowed_special=()` for text from a stranger: then no input can end a turn or forge one.
+        `add_special_tokens`: put around the text what this tokenizer was made to, often a begin-of-text.
         """
         special = self.special_tokens if allowed_special == "all" else self._known_special(allowed_special)
+        token_ids = self._encode_parts(text, {*special, *self.added_tokens})
+        return [*self.prefix_ids, *token_ids, *self.suffix_ids] if add_special_tokens else token_ids
+
+    def _encode_parts(self, text: str, cut_out: Collection[str], unmask: Mapping[int, str] | None = None) -> list[int]:
         token_ids: list[int] = []
-        for part in _split_at(text, special):
-            if part in special:
-                token_ids.append(self.special_tokens[part])
+        for part in _split_at(text, cut_out):
+            if part in cut_out:
+                token_ids.append(self.special_tokens[part] if part in self.special_tokens else self.added_tokens[part])
                 continue
-            for word in self.split(part):
+            for word in self.split(part.translate(unmask) if unmask else part):
                 token_ids += self._encode_short(word) if len(word) < LONG_WORD else self._encode_word(word)
         return token_ids
 
@@ -316,18 +356,24 @@ class Tokenizer:
         return tuple(self.vocab[piece] for piece in merged)
 
     def _known_special(self, allowed: Collection[str]) -> Collection[str]:
+        if isinstance(allowed, str):
+            raise ValueError(
+                f'allowed_special is "all" or a collection of special tokens, as in {{{allowed!r}}}; '
+                f"got the text {allowed!r} itself"
+            )
         unknown = [text for text in allowed if text not in self.special_tokens]
-        if unknown or isinstance(allowed, str):
-            raise ValueError(f"not special tokens of this tokenizer: {unknown or allowed}")
+        if unknown:
+            raise ValueError(f"not special tokens of this tokenizer: {unknown}")
         return allowed
 
     def decode_bytes(self, token_ids: Iterable[int], skip_special_tokens: bool = False) -> bytes:
-        """The bytes that the ids stand for. ValueError for an id outside the vocabulary."""
+        """The bytes that the ids stand for, none for an id without a text. ValueError for one past the vocabulary."""
         special = set(self.special_tokens.values()) if skip_special_tokens else ()
-        try:
-            return b"".join(self.id_to_bytes[int(i)] for i in token_ids if int(i) not in special)
-        except KeyError as unknown:
-            raise ValueError(f"id {unknown} is not in the vocabulary of {self.vocab_size} tokens") from None
+        token_ids = [int(token_id) for token_id in token_ids]
+        for token_id in token_ids:
+            if not 0 <= token_id < self.vocab_size:
+                raise ValueError(f"id {token_id} is not in the vocabulary of {self.vocab_size} tokens")
+        return b"".join(self.id_to_bytes.get(token_id, b"") for token_id in token_ids if token_id not in special)
 
     def decode(self, token_ids: Iterable[int], skip_special_tokens: bool = False) -> str:
         """The text that the ids stand for; bytes that are not valid UTF-8 become U+FFFD."""
@@ -340,28 +386,27 @@ class Tokenizer:
         return list(merge_steps([piece for piece in _as_bytes(word) if piece in self.vocab], self.ranks))
 
     def chat(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> str:
-        """A conversation as the text that the model was trained on; see `chat_text`."""
-        self._require_chatml()
-        return chat_text(messages, add_generation_prompt)
+        """A conversation as the text that the model was trained on, written by its own chat template.
+
+        messages: [{"role": "user", "content": "..."}, ...]. `add_generation_prompt` opens the assistant's turn,
+        so that the model goes on with its answer.
+        """
+        check_messages(messages)
+        if self.chat_template is None:
+            raise ValueError("this tokenizer came with no chat template, so there is no chat format to write in")
+        return render_chat(self.chat_template, messages, add_generation_prompt, self.template_names)
 
     def encode_chat(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> list[int]:
         """A conversation as ids. A special token written inside a message stays plain text.
 
-        Equal to encode(chat(messages)) when no message contains one.
+        Equal to encode(chat(messages)) when no message contains one; what `encode` puts around a text is the
+        template's business here. To tell a message's words from the template's, the first character of each
+        special token in a message is exchanged for one that no text uses, until the template has run.
         """
-        self._require_chatml()
-        start, end = self.special_tokens[TURN_START], self.special_tokens[TURN_END]
-        token_ids: list[int] = []
-        for message in _with_system_prompt(messages):
-            body = self.encode(f"{message['role']}\n{message['content']}", allowed_special=())
-            token_ids += [start, *body, end, *self.encode("\n")]
-        if add_generation_prompt:
-            token_ids += [start, *self.encode("assistant\n")]
-        return token_ids
-
-    def _require_chatml(self) -> None:
-        if TURN_START not in self.special_tokens or TURN_END not in self.special_tokens:
-            raise ValueError("this tokenizer has no chat format known here (ChatML, as SmolLM2 uses)")
+        check_messages(messages)
+        masked, unmask = _mask(messages, self.special_tokens)
+        text = self.chat(masked, add_generation_prompt)
+        return self._encode_parts(text, {*self.special_tokens, *self.added_tokens}, unmask)
 
 
 def _split_at(text: str, separators: Collection[str]) -> list[str]:
@@ -402,27 +447,60 @@ class StreamingDecoder:
 
 # ----------------------------------------------------------------- chat
 
-TURN_START, TURN_END = "<|im_start|>", "<|im_end|>"
 
-
-def chat_text(messages: Sequence[Message], add_generation_prompt: bool = True) -> str:
-    """Write a conversation in ChatML, SmolLM2's chat format.
-
-    messages: [{"role": "user", "content": "..."}, ...]. Without a system message first, SmolLM2's own is put
-    there. `add_generation_prompt` opens the assistant's turn, so that the model goes on with its answer.
-    """
-    turns = [f"{TURN_START}{m['role']}\n{m['content']}{TURN_END}\n" for m in _with_system_prompt(messages)]
-    if add_generation_prompt:
-        turns.append(f"{TURN_START}assistant\n")
-    return "".join(turns)
-
-
-def _with_system_prompt(messages: Sequence[Message]) -> list[Message]:
+def check_messages(messages: Sequence[Message]) -> None:
+    """ValueError for what is no conversation."""
     if not messages:
         raise ValueError("a chat needs at least one message")
     for message in messages:
         if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
             raise ValueError(f'a message is {{"role": ..., "content": ...}}, got {message!r}')
-    if messages[0]["role"] == "system":
-        return list(messages)
-    return [{"role": "system", "content": DEFAULT_SYSTEM_PROMPT}, *messages]
+
+
+def render_chat(
+    template: str, messages: Sequence[Message], add_generation_prompt: bool, names: Mapping[str, str]
+) -> str:
+    """Run a chat template, with what such templates may call: `names`, raise_exception, strftime_now, tojson.
+
+    A template is code that came with a download, so it runs in jinja2's sandbox. ValueError for one that cannot
+    be run, and for a conversation that it refuses.
+    """
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals |= {"raise_exception": _refuse_chat, "strftime_now": lambda form: datetime.now().strftime(form)}
+    try:
+        return environment.from_string(template).render(
+            messages=messages, add_generation_prompt=add_generation_prompt, tools=None, documents=None, **names
+        )
+    except (jinja2.TemplateError, TypeError, ArithmeticError, LookupError, AttributeError) as error:
+        raise ValueError(f"the chat template does not take this conversation: {error}") from error
+
+
+def _refuse_chat(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
+
+
+def _to_json(value: Any, **options: Any) -> str:
+    """jinja2's own filter escapes for HTML, which a model was not trained on."""
+    return json.dumps(value, **{"ensure_ascii": False, **options})
+
+
+def _mask(messages: Sequence[Message], special_tokens: Collection[str]) -> tuple[list[Message], dict[int, str]]:
+    """Messages in which no special token can be found, and what turns their characters back."""
+    if not special_tokens:
+        return list(messages), {}
+    starts = regex.compile("(?:" + "|".join(map(regex.escape, special_tokens)) + ")")
+    used = {c for message in messages for value in message.values() if isinstance(value, str) for c in value}
+    unused = (chr(code) for code in range(0xF0000, 0xFFFFE) if chr(code) not in used)  # a plane for private use
+    mask = {first: next(unused) for first in sorted({text[0] for text in special_tokens})}
+
+    def masked(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        at = {match.start() for match in starts.finditer(value, overlapped=True)}
+        return "".join(mask[c] if i in at else c for i, c in enumerate(value)) if at else value
+
+    unmask = {ord(stand_in): first for first, stand_in in mask.items()}
+    return [{key: masked(value) for key, value in message.items()} for message in messages], unmask

@@ -6,20 +6,28 @@ from typing import Any
 
 from .tokenization import GPT2_SPLIT, SINGLE_DIGITS, Tokenizer, from_printable, regex_splitter
 
+NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 
-def read_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of a checkpoint folder. ValueError for one that is not byte-level BPE."""
+
+def read_tokenizer(folder: Path, num_ids: int = 0) -> Tokenizer:
+    """The tokenizer of a checkpoint folder. ValueError for one that is not byte-level BPE.
+
+    num_ids: rows of the model's embedding; ids past the tokens that the folder lists have no text.
+    """
     spec = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
     model = spec["model"]
     _require(model.get("type", "BPE") == "BPE", f"model type {model.get('type')!r}")
     _require(not model.get("byte_fallback"), "byte fallback")
     _require(spec.get("normalizer") is None, "a normalizer")
-    special_tokens = {token["content"]: token["id"] for token in spec.get("added_tokens", [])}
+    added = spec.get("added_tokens", [])
     _require(
-        not any(t.get("lstrip") or t.get("rstrip") or t.get("single_word") for t in spec.get("added_tokens", [])),
+        not any(t.get("lstrip") or t.get("rstrip") or t.get("single_word") for t in added),
         "added tokens that strip white space",
     )
-    vocab = {from_printable(s): i for s, i in model["vocab"].items() if s not in special_tokens}
+    cut_out = {token["content"]: token["id"] for token in added}
+    special_tokens = {token["content"]: token["id"] for token in added if token.get("special", True)}
+    vocab = {from_printable(s): i for s, i in model["vocab"].items() if s not in cut_out}
+    prefix_ids, suffix_ids = _surroundings(spec.get("post_processor"))
     pairs = (merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"])
     names = _token_names(folder)
     return Tokenizer(
@@ -27,11 +35,37 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         [(from_printable(left), from_printable(right)) for left, right in pairs],
         special_tokens,
         regex_splitter(*_patterns(spec["pre_tokenizer"])),
+        added_tokens={text: i for text, i in cut_out.items() if text not in special_tokens},
         whole_words_first=model.get("ignore_merges", False),
-        bos_token_id=special_tokens.get(names.get("bos_token")),
-        eos_token_id=special_tokens.get(names.get("eos_token")),
-        chat_template=names.get("chat_template"),
+        prefix_ids=prefix_ids,
+        suffix_ids=suffix_ids,
+        bos_token_id=cut_out.get(names.get("bos_token")),
+        eos_token_id=cut_out.get(names.get("eos_token")),
+        chat_template=_chat_template(folder, names),
+        template_names={name: names[name] for name in NAMED_TOKENS if isinstance(names.get(name), str)},
+        num_ids=num_ids,
     )
+
+
+def _surroundings(post_processor: dict[str, Any] | None) -> tuple[list[int], list[int]]:
+    """The ids that a post-processor puts before a text and after it. ValueError for a kind not known here."""
+    if post_processor is None or post_processor["type"] == "ByteLevel":  # the latter mends offsets, not ids
+        return [], []
+    if post_processor["type"] == "Sequence":
+        before, after = [], []
+        for part in post_processor["processors"]:  # each later one goes round what the earlier made
+            first, last = _surroundings(part)
+            before, after = first + before, after + last
+        return before, after
+    _require(post_processor["type"] == "TemplateProcessing", f"post-processor {post_processor['type']!r}")
+    parts = post_processor["single"]
+    texts = [i for i, part in enumerate(parts) if "Sequence" in part]
+    _require(len(texts) == 1, "a template that does not hold the text once")
+    sides = ([], [])
+    for i, part in enumerate(parts):
+        if i != texts[0]:
+            sides[i > texts[0]].extend(post_processor["special_tokens"][part["SpecialToken"]["id"]]["ids"])
+    return sides
 
 
 def _patterns(pre_tokenizer: dict[str, Any] | None) -> list[str]:
@@ -50,11 +84,24 @@ def _patterns(pre_tokenizer: dict[str, Any] | None) -> list[str]:
     return [pre_tokenizer["pattern"]["Regex"]]
 
 
+def _chat_template(folder: Path, names: dict[str, Any]) -> str | None:
+    """The folder's chat template: a file of its own, or tokenizer_config.json's; of several, the default."""
+    path = folder / "chat_template.jinja"
+    if path.is_file():
+        return path.read_text(encoding="utf-8")
+    template = names.get("chat_template")
+    if isinstance(template, list):
+        template = {entry["name"]: entry["template"] for entry in template}.get("default")
+    return template
+
+
 def _token_names(folder: Path) -> dict[str, Any]:
-    """bos_token, eos_token and chat_template of tokenizer_config.json, where there is one."""
+    """What tokenizer_config.json holds, where there is one, with its named tokens as texts."""
     path = folder / "tokenizer_config.json"
     config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    for name in ("bos_token", "eos_token"):
+    if not isinstance(config, dict):
+        raise ValueError("tokenizer_config.json is no JSON object")
+    for name in NAMED_TOKENS:
         if isinstance(config.get(name), dict):
             config[name] = config[name]["content"]
     return config

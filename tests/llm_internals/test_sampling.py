@@ -41,3 +41,19 @@ def test_bad_requests():
         sample(torch.zeros(2, 3), 1.0, generators(1))
     with pytest.raises(ValueError, match="Generator per row"):
         sample(torch.zeros(2, 3), 1.0)
+
+
+@pytest.mark.parametrize("temperature", [1e-300, 1e-46, 1e-40, 1e-38, 1e-20, 1e-6])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_tiny_temperature_is_greedy(temperature, dtype):
+    logits = (torch.randn(5, 400, generator=torch.Generator().manual_seed(1)) * 30).to(dtype)
+    logits[0, :] = -torch.inf
+    logits[0, 7] = -1.0
+    logits[1:, 123] = 200.0
+    assert sample(logits, temperature, generators(*range(5))).tolist() == logits.argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("temperature", [float("nan"), float("inf"), float("-inf")])
+def test_a_temperature_that_is_no_number_is_refused(temperature):
+    with pytest.raises(ValueError, match="temperature must be a finite number, got"):
+        sample(torch.zeros(1, 3), temperature, generators(1))
