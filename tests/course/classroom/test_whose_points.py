@@ -168,6 +168,21 @@ def test_who_is_not_in_the_roster_is_nobody_of_it(tmp_path):
     assert identity.identify(tmp_path / "bob_12_9_x.ipynb", tmp_path, roster).student == "Twelve"
 
 
+def test_a_name_of_the_roster_inside_a_strangers_folder_earns_nobody_anything(quick, tmp_path, capsys):
+    notebook(tmp_path / "in" / "mallory" / "chen" / "04_kv_cache.ipynb", CACHE)
+    notebook(tmp_path / "in" / "mallory" / "chen.ipynb", CACHE)
+    (tmp_path / "r.csv").write_text("match,student\nchen,Chen\nmon/dee,Dee\n")
+    notebook(tmp_path / "in" / "mon" / "dee" / "04_kv_cache.ipynb", CACHE)
+    assert grade(tmp_path / "in", "--roster", tmp_path / "r.csv", "--report", tmp_path / "out") == 0
+    assert [row["student"] for row in rows(tmp_path / "out" / "grades.csv")] == ["Dee", "mallory"]
+    said = " ".join(capsys.readouterr().out.split())
+    assert "mallory is in no roster, and chen in that folder is: graded as mallory's" in said
+    assert "not in the roster: mallory" in said
+    assert "nothing handed in: Chen" in said
+    found = identity.find([tmp_path / "in" / "mallory"], read_roster(tmp_path / "r.csv"))
+    assert {item.student for item in found} == {"Chen"}, "a section, named itself"
+
+
 def test_a_platforms_archive_may_lie_in_folders(tmp_path):
     for name in ("one/jane_1_2_04_kv_cache.ipynb", "two/ole_LATE_3_4_04_kv_cache.ipynb"):
         notebook(tmp_path / name, CACHE)
