@@ -114,6 +114,19 @@ def _enrolled(parts: list[str], platform: re.Match | None, roster: dict[str, str
     return roster[max(found, key=len)] if found else None
 
 
+def renamed(item: Any, roster: dict[str, str]) -> Any:
+    """What was graded without this roster, under the name that it gives to whoever handed in; else as it is.
+
+    item: a dataclass with student and lms_id.
+    """
+    name = bare_name(item)
+    if name in roster.values():
+        return item
+    platform = CANVAS.match(f"{name}_{item.lms_id}_0_.ipynb") if item.lms_id else None
+    student = _enrolled([name], platform, roster)
+    return dataclasses.replace(item, student=student) if student else item
+
+
 def _in_words(match: str, text: str) -> bool:
     return bool(re.search(rf"(?<![^\W_]){re.escape(match)}(?![^\W_])", text))
 
@@ -174,8 +187,8 @@ def _inner_names(paths: list[Path], roster: dict[str, str] | None, handed: list[
         parts = [nfc(part) for part in item.path.relative_to(root).parts[1:]] if root else []
         if item.student not in (roster or {}).values():
             inner[item.student] |= {*parts, *(Path(part).stem for part in parts)} & set(roster or ())
-    return [f"{student} is in no roster, and {', '.join(sorted(names)[:5])} in that folder is: graded as {student}'s. Is "
-            f"{student} a section of the class, name its folder itself in the command"
+    return [f"{student} is in no roster, and {', '.join(sorted(names)[:5])} in that folder is: graded as {student}'s. "
+            f"Is {student} a section of the class, name its folder itself in the command"
             for student, names in sorted(inner.items()) if names]
 
 

@@ -106,8 +106,8 @@ def merge(
     folders: Annotated[list[Path], typer.Argument(help="report folders of `course grade --shard`")],
     report: Annotated[Path, typer.Option(help="write the reports of all here")],
     settings: SettingsFile = None,
-    roster: Annotated[Path | None, typer.Option(help="its other columns (ID, Email address ...) go into the "
-                                                "gradebooks")] = None,
+    roster: Annotated[Path | None, typer.Option(help="names by match, as in `course grade`; its other columns (ID, "
+                                                "Email address ...) go into the gradebooks")] = None,
 ) -> int:
     """Join the reports of shards."""
     from rich.console import Console
@@ -118,8 +118,9 @@ def merge(
     from course.reports import publish
     from course.reports.terminal import print_notes
 
-    graded = merging.merge(folders)
-    people = {row.student: row.columns for row in (roster_rows(roster) if roster else [])}
+    enrolled = roster_rows(roster) if roster else []
+    graded = merging.merge(folders, {row.match: row.student for row in enrolled})
+    people = {row.student: row.columns for row in enrolled}
     chosen = reading.read(settings)
     notes = [*publish.to_do(graded, chosen, people), *merging.versions_differ(graded)]
     publish.publish(graded, report, chosen, people, notes)

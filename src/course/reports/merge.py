@@ -7,20 +7,23 @@ import os
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from course.classroom.identity import bare_name, told_apart
+from course.classroom.identity import bare_name, renamed, told_apart
 from course.classroom.names import shown
 from course.classroom.settings import Settings
 from course.grade.batch import Graded, Mark
 from course.reports.score import best
 
 
-def merge(folders: list[Path]) -> list[Graded]:
-    """Graded submissions of several report folders together. Raises ValueError for a folder without a report, for one
-    that another release made, and when two folders say different things of one student's chapter."""
+def merge(folders: list[Path], roster: dict[str, str] | None = None) -> list[Graded]:
+    """Graded submissions of several report folders together.
+
+    roster: student by match, for parts that were graded without it. Raises ValueError for a folder without a report,
+    for one that another release made, and when two folders say different things of one student's chapter.
+    """
     found: list[Graded] = []
     seen: dict[tuple[str, str], Path] = {}
     for folder in dict.fromkeys(folder.resolve() for folder in folders):
-        mine = _read(folder)
+        mine = [renamed(item, roster) for item in _read(folder)] if roster else _read(folder)
         for item in mine:
             key = (item.student, item.stem or item.path)
             if seen.get(key, folder) == folder:
@@ -32,7 +35,7 @@ def merge(folders: list[Path]) -> list[Graded]:
                     "Shards of one run never share a student: grade the submissions of both in one run, and if these "
                     "are two people of one name, give --roster"
                 )
-    return found
+    return told_apart(found) if roster else found
 
 
 def _same(one: Graded, other: Graded) -> bool:

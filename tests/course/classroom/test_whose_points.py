@@ -304,6 +304,26 @@ def test_shards_that_share_a_student_are_joined_only_where_they_agree(quick, tmp
     assert "jane, kv_cache: graded in" in capsys.readouterr().err
 
 
+def test_a_roster_names_whoever_was_graded_without_it_when_parts_are_joined(quick, tmp_path, capsys):
+    notebook(tmp_path / "1" / "jdoe" / "04_kv_cache.ipynb", CACHE)
+    notebook(tmp_path / "1" / "mallory" / "ole" / "04_kv_cache.ipynb", CACHE)
+    notebook(tmp_path / "2" / "ole_77_8_04_kv_cache.ipynb", CACHE)
+    for part in ("1", "2"):
+        grade(tmp_path / part, "--report", tmp_path / f"out{part}")
+    (tmp_path / "r.csv").write_text("match,student,ID\njdoe,Jane Doe,4\nole_77,Ole,5\nfay,Fay,6\n")
+    capsys.readouterr()
+    parts = [str(tmp_path / "out1"), str(tmp_path / "out2")]
+    assert main(["merge", *parts, "--roster", str(tmp_path / "r.csv"), "--report", str(tmp_path / "all")]) == 0
+    assert [row["student"] for row in rows(tmp_path / "all" / "grades.csv")] == ["Jane Doe", "Ole", "mallory"]
+    said = " ".join(capsys.readouterr().out.split())
+    assert "not in the roster: mallory" in said
+    assert "nothing handed in: Fay" in said
+    notebook(tmp_path / "2" / "Jane Doe" / "04_kv_cache.ipynb", CACHE, {"kv_cache.cost": "WRONG = 1"})
+    grade(tmp_path / "2", "--report", tmp_path / "out2")
+    assert main(["merge", *parts, "--roster", str(tmp_path / "r.csv"), "--report", str(tmp_path / "all")]) == 2
+    assert "Jane Doe, kv_cache: graded in" in capsys.readouterr().err
+
+
 def test_a_report_of_another_release_is_refused_before_anything_is_graded(quick, tmp_path, capsys, monkeypatch):
     out = tmp_path / "out"
     notebook(tmp_path / "in" / "jane" / "04_kv_cache.ipynb", CACHE)
