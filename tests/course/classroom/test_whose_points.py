@@ -234,6 +234,51 @@ def test_late_files_replace_and_say_so_and_the_best_stays_the_best(quick, tmp_pa
     assert "takes the place of" in capsys.readouterr().out
 
 
+def test_a_copy_of_all_submissions_elsewhere_is_said_in_one_line(quick, tmp_path, capsys):
+    for run in ("first", "copy"):
+        for student in ("ann", "ben", "cem", "dee", "eve"):
+            notebook(tmp_path / run / student / "04_kv_cache.ipynb", CACHE)
+        capsys.readouterr()
+        grade(tmp_path / run, "--report", tmp_path / "out")
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("takes the place of") == 1
+    assert "5 earlier results give way" in said
+    assert len(rows(tmp_path / "out" / "grades.csv")) == 5
+
+
+def test_what_is_wrong_with_a_file_is_said_once_and_of_the_file(quick, tmp_path):
+    (tmp_path / "in" / "jane").mkdir(parents=True)
+    (tmp_path / "in" / "jane" / "04_kv_cache.ipynb").write_text("{")
+    assert grade(tmp_path / "in", "--report", tmp_path / "out") == 0
+    folder = tmp_path / "out" / "students" / "jane"
+    page = (folder / "feedback.html").read_text(encoding="utf-8")
+    assert page.count("not a notebook") == page.count("This file could not be read") == 1
+    assert "result" not in page
+    results = (folder / "results.json").read_text(encoding="utf-8")
+    assert results.count("04_kv_cache.ipynb could not be read: the file is not a notebook") == 1
+    assert results.count("[unreadable]") == len(exercises(CACHE))
+    assert "the file is not a notebook" in (tmp_path / "out" / "junit.xml").read_text(encoding="utf-8")
+
+
+def test_who_stops_a_run_is_told_how_many_marks_are_on_disk(quick, tmp_path, capsys, monkeypatch):
+    for student in ("ann", "ben", "cem"):
+        notebook(tmp_path / "in" / student / "04_kv_cache.ipynb", CACHE, {"kv_cache.cost": f"# {student}"})
+    judged, calls = batch.grading.grade_answer, []
+
+    def until_stopped(*arguments):
+        calls.append(arguments)
+        if len(calls) > len(exercises(CACHE)) + 1:
+            raise KeyboardInterrupt
+        return judged(*arguments)
+
+    monkeypatch.setattr(batch.grading, "grade_answer", until_stopped)
+    assert grade(tmp_path / "in", "--report", tmp_path / "out", "--workers", 1) == 130
+    said = " ".join(capsys.readouterr().out.split())
+    on_disk = len(list((tmp_path / "out" / "marks").glob("*.json")))
+    assert on_disk > 0
+    assert f"the {on_disk} marks made until now are kept" in said
+
+
 def test_two_students_named_by_hand_may_use_one_file_after_the_other(quick, tmp_path):
     for student in ("a", "b"):
         notebook(tmp_path / "in" / "04_kv_cache.ipynb", CACHE)
