@@ -96,23 +96,35 @@ def choose(handed: list[Handed], attempts: int = 0, attempt: str = "latest") -> 
 
 
 def _enrolled(parts: list[str], platform: re.Match | None, roster: dict[str, str]) -> str | None:
-    """The student of the roster whose path this is: an outer name outranks an inner one, a whole name a part of it.
+    """The student of the roster whose path this is: a whole name outranks a part of it.
 
-    Where a platform named the folder or the file, only its part of the name is looked at. A match never begins or ends
-    in the middle of a word: jan is not jane.
+    Only the outermost name is looked at, or what a platform put into it: what lies in a folder was named by whoever
+    owns that. A match with a slash in it (``section1/jane``) is where a path begins. None begins or ends in the middle
+    of a word: jan is not jane.
     """
     if platform:
-        places = [({platform.string, Path(platform.string).stem, platform["who"], platform["id"]},
-                   f"{platform['who']}_{platform['id']}")]
+        names = {platform.string, Path(platform.string).stem, platform["who"], platform["id"]}
+        text = f"{platform['who']}_{platform['id']}"
     else:
-        places = [({part, Path(part).stem if part == parts[-1] else part}, part) for part in parts]
-        places.append((set(), "/".join(parts)))
-    for names, text in places:
-        whole = [match for match in roster if match in names] or [m for m in roster if m == text.split("_")[0]]
-        found = whole or [match for match in roster if _in_words(match, text)]
-        if found:
-            return roster[max(found, key=len)]
-    return None
+        text = parts[0]
+        names = {text, Path(text).stem if len(parts) == 1 else text}
+        names |= {"/".join(parts[:depth]) for depth in range(2, len(parts) + 1)}
+    whole = [match for match in roster if match in names] or [match for match in roster if match == text.split("_")[0]]
+    found = whole or [match for match in roster if _in_words(match, text)]
+    return roster[max(found, key=len)] if found else None
+
+
+def renamed(item: Any, roster: dict[str, str]) -> Any:
+    """What was graded without this roster, under the name that it gives to whoever handed in; else as it is.
+
+    item: a dataclass with student and lms_id.
+    """
+    name = bare_name(item)
+    if name in roster.values():
+        return item
+    platform = CANVAS.match(f"{name}_{item.lms_id}_0_.ipynb") if item.lms_id else None
+    student = _enrolled([name], platform, roster)
+    return dataclasses.replace(item, student=student) if student else item
 
 
 def _in_words(match: str, text: str) -> bool:
@@ -164,7 +176,20 @@ def empty_handed(paths: list[Path], roster: dict[str, str] | None, handed: list[
 def notes(paths: list[Path], roster: dict[str, str] | None, handed: list[Handed]) -> list[str]:
     """What is odd about who handed in what, in sentences."""
     return [f"{student} handed in no notebook (.ipynb), but {', '.join(names[:5])}: not graded"
-            for student, names in empty_handed(paths, roster, handed).items()]
+            for student, names in empty_handed(paths, roster, handed).items()] + _inner_names(paths, roster, handed)
+
+
+def _inner_names(paths: list[Path], roster: dict[str, str] | None, handed: list[Handed]) -> list[str]:
+    """Somebody who is in no roster has a folder or a file that bears a name of it."""
+    inner: dict[str, set[str]] = defaultdict(set)
+    for item in handed:
+        root = next((root for root in paths if root in item.path.parents), None)
+        parts = [nfc(part) for part in item.path.relative_to(root).parts[1:]] if root else []
+        if item.student not in (roster or {}).values():
+            inner[item.student] |= {*parts, *(Path(part).stem for part in parts)} & set(roster or ())
+    return [f"{student} is in no roster, and {', '.join(sorted(names)[:5])} in that folder is: graded as {student}'s. "
+            f"Is {student} a section of the class, name its folder itself in the command"
+            for student, names in sorted(inner.items()) if names]
 
 
 def left_out_notes(left_out: list[Handed], graded: list[Handed]) -> list[str]:

@@ -30,14 +30,15 @@ def new_class(folder: Path, course: str | None = None, ref: str | None = None, s
 
     local: only settings and roster, for a class that is graded on this machine; GitHub and Gradescope are left out.
 
-    course: OWNER/NAME of the course on GitHub; ref: the commit that grades. Both default to those of this checkout.
-    Raises ValueError when ``folder`` holds something, when they cannot be told, and for what is no such name.
+    course: OWNER/NAME of the course on GitHub; ref: the commit that grades. Both default to those of this checkout (see
+    :func:`on_github`). Raises ValueError when ``folder`` holds something, when they cannot be told, and for what is no
+    such name.
     """
     if folder.is_dir() and any(path.name != ".git" for path in folder.iterdir()):
         raise ValueError(f"{folder} is not empty: name a new folder, or an empty repository")
     if local:
         return [_write(folder, name, {}) for name in HERE]
-    course = course or _origin()
+    course = course or on_github()
     ref = ref or _commit()
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", course or ""):
         raise ValueError("say where on GitHub the course lies, since GitHub's and Gradescope's machines fetch it "
@@ -67,7 +68,8 @@ def _write(folder: Path, name: str, values: dict[str, str]) -> Path:
     return path
 
 
-def _origin() -> str | None:
+def on_github() -> str | None:
+    """OWNER/NAME of the repository that this checkout was cloned from; None when that does not lie on GitHub."""
     url = _git("remote", "get-url", "origin") or ""
     found = re.search(r"github\.com[:/]([\w.-]+/[\w.-]+?)(?:\.git)?/?$", url)
     return found[1] if found else None

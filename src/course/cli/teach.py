@@ -82,14 +82,17 @@ def _grade(run, launched) -> int:
         console.print("no sandbox works here: these results are advisory, grade only people you trust")
     with Progress(console=console, disable=not report or not console.is_terminal) as progress:
         task = progress.add_task("grading", total=len(run.handed))
+        stream = run.stream(launched)
         try:
-            for graded in run.stream(launched):
+            for graded in stream:
                 progress.advance(task)
                 if not report:
                     print_graded(graded, console)
         except KeyboardInterrupt:
-            console.print(f"stopped: {len(run.done)} of {len(run.handed)} submissions are graded, and every mark made "
-                          "until now is kept; run it again to go on")
+            stream.close()  # what runs now ends first, and its marks count
+            console.print(f"stopped: {len(run.done)} of {len(run.handed)} submissions are graded whole; the "
+                          f"{len(run.marks.kept)} marks made until now are kept, so that no answer of these is run "
+                          "twice. Run it again to go on")
             return 130
     if run.lost:
         console.print(f"{len(run.lost)} submissions were lost with their machine and sent once more")
@@ -106,8 +109,8 @@ def merge(
     folders: Annotated[list[Path], typer.Argument(help="report folders of `course grade --shard`")],
     report: Annotated[Path, typer.Option(help="write the reports of all here")],
     settings: SettingsFile = None,
-    roster: Annotated[Path | None, typer.Option(help="its other columns (ID, Email address ...) go into the "
-                                                "gradebooks")] = None,
+    roster: Annotated[Path | None, typer.Option(help="names by match, as in `course grade`; its other columns (ID, "
+                                                "Email address ...) go into the gradebooks")] = None,
 ) -> int:
     """Join the reports of shards."""
     from rich.console import Console
@@ -118,8 +121,9 @@ def merge(
     from course.reports import publish
     from course.reports.terminal import print_notes
 
-    graded = merging.merge(folders)
-    people = {row.student: row.columns for row in (roster_rows(roster) if roster else [])}
+    enrolled = roster_rows(roster) if roster else []
+    graded = merging.merge(folders, {row.match: row.student for row in enrolled})
+    people = {row.student: row.columns for row in enrolled}
     chosen = reading.read(settings)
     notes = [*publish.to_do(graded, chosen, people), *merging.versions_differ(graded)]
     publish.publish(graded, report, chosen, people, notes)
@@ -159,13 +163,20 @@ def new_class(
     ref: Annotated[str | None, typer.Option(help="the commit of the course that grades (default: this "
                                             "checkout's)")] = None,
     shards: Annotated[int, typer.Option(help="jobs that grade side by side")] = 4,
-    local: Flag("--local", "only settings and roster, to grade on this machine") = False,
+    local: Flag("--local", "only settings and roster, to grade on this machine; so it is anyway where this copy of the "
+                           "course does not come from GitHub") = False,
 ) -> int:
     """Write what grades a class: settings, roster, what GitHub or Gradescope runs."""
     from course.classroom.new_class import new_class as make
+    from course.classroom.new_class import on_github
 
+    elsewhere = not (local or course or on_github())
+    local = local or elsewhere
     for path in make(folder, course, ref, shards, local):
         print(path)
+    if elsewhere:
+        print("this copy of the course does not come from GitHub, so what grades there was left out: name it by "
+              "--course OWNER/NAME, in another new folder, to have that too")
     if local:
         toml, roster = folder / "course.toml", folder / "roster.csv"
         print(f"next: fill in {roster} (match,student), then `course grade SUBMISSIONS --roster {roster} "

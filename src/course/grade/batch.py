@@ -109,6 +109,7 @@ class Marks:
     def __init__(self, folder: Path, secret: bytes):
         self.folder = folder
         self._salt = hashlib.sha256(secret).hexdigest()
+        self.kept: set[str] = set()  # keys of the marks that were put on disk since
 
     def key(self, item: Exercise, source: str | None) -> str:
         """Changes when the answer, the checker, the secret or the release changes."""
@@ -135,6 +136,7 @@ class Marks:
             self.folder.mkdir(parents=True, exist_ok=True)
             temporary.write_text(json.dumps(dataclasses.asdict(mark)), encoding="ascii")
             temporary.replace(self.folder / f"{key}.json")
+            self.kept.add(key)
         except OSError as error:
             with contextlib.suppress(OSError):  # a read-only file system refuses this too
                 temporary.unlink(missing_ok=True)
@@ -188,7 +190,7 @@ def grade_one(
     except Unreadable as error:
         graded.unreadable = str(error)
         items = list(all_exercises(handed.stem)) if handed.stem else []
-        graded.marks = [mark_of(Verdict("unreadable", item, note=str(error))) for item in items]
+        graded.marks = [Mark(item.id, "unreadable", 0, item.points) for item in items]  # why is said once, of the file
         return graded
     if personal:
         items = [variants.edition(secret, handed.student, item) for item in items]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Iterator
@@ -92,9 +93,14 @@ class ClassRun:
         """Where marks are kept."""
         return self.order.report or places.state()
 
+    @functools.cached_property
+    def marks(self) -> batch.Marks:
+        """What is kept on disk, mark by mark."""
+        return batch.Marks(self.folder / "marks", self.secret)
+
     def stream(self, launched: Zygote | None = None) -> Iterator[batch.Graded]:
         """Graded submissions, in the order in which they are done. ``launched``: a worker process started early."""
-        order, marks = self.order, batch.Marks(self.folder / "marks", self.secret)
+        order, marks = self.order, self.marks
         if order.ray:
             from course.grade import distribute
 
@@ -104,9 +110,10 @@ class ClassRun:
             workers = order.workers or os.cpu_count() or 1
             results = batch.grade_all(self.handed, self.secret, marks, workers, order.backend, order.rerun,
                                       personal=self.settings.variants, launched=launched)
-        for graded in results:
-            self.done.append(graded)
-            yield graded
+        with contextlib.closing(results):
+            for graded in results:
+                self.done.append(graded)
+                yield graded
 
     @property
     def failed(self) -> int:

@@ -24,7 +24,7 @@ def junit(graded: list[Graded]) -> str:
             case = ElementTree.SubElement(suite, "testcase", classname=_xml(item.student), name=mark.id)
             if mark.verdict != "pass":
                 kind = "error" if mark.verdict == "infra" else "failure"
-                ElementTree.SubElement(case, kind, message=mark.verdict).text = _xml(mark.says)
+                ElementTree.SubElement(case, kind, message=mark.verdict).text = _xml(mark.says or item.unreadable)
     return ElementTree.tostring(suites, encoding="unicode") + "\n"
 
 

@@ -7,20 +7,25 @@ import os
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from course.classroom.identity import bare_name, told_apart
+from course.classroom.identity import bare_name, renamed, told_apart
 from course.classroom.names import shown
 from course.classroom.settings import Settings
 from course.grade.batch import Graded, Mark
 from course.reports.score import best
 
+SAID_SINGLY = 3  # replaced results that are named one by one
 
-def merge(folders: list[Path]) -> list[Graded]:
-    """Graded submissions of several report folders together. Raises ValueError for a folder without a report, for one
-    that another release made, and when two folders say different things of one student's chapter."""
+
+def merge(folders: list[Path], roster: dict[str, str] | None = None) -> list[Graded]:
+    """Graded submissions of several report folders together.
+
+    roster: student by match, for parts that were graded without it. Raises ValueError for a folder without a report,
+    for one that another release made, and when two folders say different things of one student's chapter.
+    """
     found: list[Graded] = []
     seen: dict[tuple[str, str], Path] = {}
     for folder in dict.fromkeys(folder.resolve() for folder in folders):
-        mine = _read(folder)
+        mine = [renamed(item, roster) for item in _read(folder)] if roster else _read(folder)
         for item in mine:
             key = (item.student, item.stem or item.path)
             if seen.get(key, folder) == folder:
@@ -32,7 +37,7 @@ def merge(folders: list[Path]) -> list[Graded]:
                     "Shards of one run never share a student: grade the submissions of both in one run, and if these "
                     "are two people of one name, give --roster"
                 )
-    return found
+    return told_apart(found) if roster else found
 
 
 def _same(one: Graded, other: Graded) -> bool:
@@ -60,7 +65,7 @@ def together(earlier: list[Graded], fresh: list[Graded], settings: Settings, all
     the caller names the student). Otherwise a fresh result replaces that of the same student and chapter, or with
     attempt = "best" only a worse one.
     """
-    notes: list[str] = []
+    replaced: list[tuple[Graded, Graded]] = []
     paths = {os.path.abspath(item.path) for item in fresh}
     by_task: dict[tuple[str, str], list[Graded]] = defaultdict(list)
     for item in fresh:
@@ -71,13 +76,22 @@ def together(earlier: list[Graded], fresh: list[Graded], settings: Settings, all
         if os.path.abspath(item.path) in paths and (same_names or rivals):
             continue
         if rivals and (settings.attempt != "best" or all_attempts):
-            notes.append(f"{item.student}, {item.stem}: {rivals[-1].path} takes the place of {item.path}")
-            if settings.attempts:
-                notes[-1] += "; attempts are counted within a run, so give all that was handed in at once"
+            replaced.append((item, rivals[-1]))
             continue
         kept.append(item)
     united = told_apart(kept + fresh)
-    return (best(united, settings) if settings.attempt == "best" and not all_attempts else united), notes
+    return (best(united, settings) if settings.attempt == "best" and not all_attempts else united), [
+        *_replaced_notes(replaced, settings)]
+
+
+def _replaced_notes(replaced: list[tuple[Graded, Graded]], settings: Settings) -> list[str]:
+    """What was graded before and is no longer looked at; of many together one sentence."""
+    lines = [f"{old.student}, {old.stem}: {new.path} takes the place of {old.path}" for old, new in replaced]
+    if len(lines) > SAID_SINGLY:
+        lines = [f"{len(lines)} earlier results give way to files of the same students and chapters that lie "
+                 f"elsewhere. The first: {lines[0]}"]
+    more = "; attempts are counted within a run, so give all that was handed in at once" if settings.attempts else ""
+    return [line + more for line in lines]
 
 
 def _one_person(one: Graded, other: Graded) -> bool:

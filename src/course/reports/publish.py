@@ -137,14 +137,15 @@ def gradescope(items: list[Graded], settings: Settings) -> dict:
                         "score": mark.points * weight,
                         "max_score": mark.possible * weight,
                         "status": "passed" if mark.verdict == "pass" else "failed",
-                        "output": f"[{mark.verdict}] {words(mark, settings)}",
+                        "output": f"[{mark.verdict}] {words(mark, settings)}".rstrip(),
                         "visibility": "visible",
                     }
                 )
     return {
         "score": round(sum(score(item, settings)[0] for item in items), 6),
         "tests": tests,
-        "output": "; ".join(sorted({item.sandbox for item in items})),
+        "output": "\n".join([*(f"{Path(item.path).name} could not be read: {item.unreadable}" for item in items
+                               if item.unreadable), "; ".join(sorted({item.sandbox for item in items}))]),
     }
 
 

@@ -277,6 +277,22 @@ def test_gradescope_draws_the_constants_of_the_student_who_handed_in(repository,
     assert found["out"] is None
 
 
+@pytest.mark.parametrize(
+    ("origin", "files"),
+    [(None, 3), ("/srv/course.git", 3), ("https://gitlab.example/a/b.git", 3), ("git@github.com:a/b.git", 7)],
+)
+def test_a_clone_from_anywhere_makes_a_class(tmp_path, monkeypatch, capsys, origin, files):
+    git(tmp_path, "init", "-q", "clone")
+    if origin:
+        git(tmp_path / "clone", "remote", "add", "origin", origin)
+    git(tmp_path / "clone", "commit", "-q", "--allow-empty", "-m", "x")
+    monkeypatch.setattr(paths, "root", lambda: tmp_path / "clone")
+    assert main(["new-class", str(tmp_path / "class")]) == 0
+    assert sum(path.is_file() for path in (tmp_path / "class").rglob("*")) == files
+    said = capsys.readouterr().out
+    assert ("does not come from GitHub" in said) == ("course grade SUBMISSIONS" in said) == (files == 3)
+
+
 def test_a_class_on_this_machine_needs_no_github(tmp_path, capsys):
     assert main(["new-class", str(tmp_path / "class"), "--local"]) == 0
     assert "course grade" in capsys.readouterr().out

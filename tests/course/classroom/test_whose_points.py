@@ -168,6 +168,21 @@ def test_who_is_not_in_the_roster_is_nobody_of_it(tmp_path):
     assert identity.identify(tmp_path / "bob_12_9_x.ipynb", tmp_path, roster).student == "Twelve"
 
 
+def test_a_name_of_the_roster_inside_a_strangers_folder_earns_nobody_anything(quick, tmp_path, capsys):
+    notebook(tmp_path / "in" / "mallory" / "chen" / "04_kv_cache.ipynb", CACHE)
+    notebook(tmp_path / "in" / "mallory" / "chen.ipynb", CACHE)
+    (tmp_path / "r.csv").write_text("match,student\nchen,Chen\nmon/dee,Dee\n")
+    notebook(tmp_path / "in" / "mon" / "dee" / "04_kv_cache.ipynb", CACHE)
+    assert grade(tmp_path / "in", "--roster", tmp_path / "r.csv", "--report", tmp_path / "out") == 0
+    assert [row["student"] for row in rows(tmp_path / "out" / "grades.csv")] == ["Dee", "mallory"]
+    said = " ".join(capsys.readouterr().out.split())
+    assert "mallory is in no roster, and chen in that folder is: graded as mallory's" in said
+    assert "not in the roster: mallory" in said
+    assert "nothing handed in: Chen" in said
+    found = identity.find([tmp_path / "in" / "mallory"], read_roster(tmp_path / "r.csv"))
+    assert {item.student for item in found} == {"Chen"}, "a section, named itself"
+
+
 def test_a_platforms_archive_may_lie_in_folders(tmp_path):
     for name in ("one/jane_1_2_04_kv_cache.ipynb", "two/ole_LATE_3_4_04_kv_cache.ipynb"):
         notebook(tmp_path / name, CACHE)
@@ -217,6 +232,51 @@ def test_late_files_replace_and_say_so_and_the_best_stays_the_best(quick, tmp_pa
         (row,) = rows(tmp_path / attempt / "grades.csv")
         assert float(row["points"]) == points
     assert "takes the place of" in capsys.readouterr().out
+
+
+def test_a_copy_of_all_submissions_elsewhere_is_said_in_one_line(quick, tmp_path, capsys):
+    for run in ("first", "copy"):
+        for student in ("ann", "ben", "cem", "dee", "eve"):
+            notebook(tmp_path / run / student / "04_kv_cache.ipynb", CACHE)
+        capsys.readouterr()
+        grade(tmp_path / run, "--report", tmp_path / "out")
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("takes the place of") == 1
+    assert "5 earlier results give way" in said
+    assert len(rows(tmp_path / "out" / "grades.csv")) == 5
+
+
+def test_what_is_wrong_with_a_file_is_said_once_and_of_the_file(quick, tmp_path):
+    (tmp_path / "in" / "jane").mkdir(parents=True)
+    (tmp_path / "in" / "jane" / "04_kv_cache.ipynb").write_text("{")
+    assert grade(tmp_path / "in", "--report", tmp_path / "out") == 0
+    folder = tmp_path / "out" / "students" / "jane"
+    page = (folder / "feedback.html").read_text(encoding="utf-8")
+    assert page.count("not a notebook") == page.count("This file could not be read") == 1
+    assert "result" not in page
+    results = (folder / "results.json").read_text(encoding="utf-8")
+    assert results.count("04_kv_cache.ipynb could not be read: the file is not a notebook") == 1
+    assert results.count("[unreadable]") == len(exercises(CACHE))
+    assert "the file is not a notebook" in (tmp_path / "out" / "junit.xml").read_text(encoding="utf-8")
+
+
+def test_who_stops_a_run_is_told_how_many_marks_are_on_disk(quick, tmp_path, capsys, monkeypatch):
+    for student in ("ann", "ben", "cem"):
+        notebook(tmp_path / "in" / student / "04_kv_cache.ipynb", CACHE, {"kv_cache.cost": f"# {student}"})
+    judged, calls = batch.grading.grade_answer, []
+
+    def until_stopped(*arguments):
+        calls.append(arguments)
+        if len(calls) > len(exercises(CACHE)) + 1:
+            raise KeyboardInterrupt
+        return judged(*arguments)
+
+    monkeypatch.setattr(batch.grading, "grade_answer", until_stopped)
+    assert grade(tmp_path / "in", "--report", tmp_path / "out", "--workers", 1) == 130
+    said = " ".join(capsys.readouterr().out.split())
+    on_disk = len(list((tmp_path / "out" / "marks").glob("*.json")))
+    assert on_disk > 0
+    assert f"the {on_disk} marks made until now are kept" in said
 
 
 def test_two_students_named_by_hand_may_use_one_file_after_the_other(quick, tmp_path):
@@ -287,6 +347,26 @@ def test_shards_that_share_a_student_are_joined_only_where_they_agree(quick, tmp
     grade(tmp_path / "2", "--report", tmp_path / "out2")
     assert main(["merge", *parts, "--report", str(tmp_path / "all")]) == 2
     assert "jane, kv_cache: graded in" in capsys.readouterr().err
+
+
+def test_a_roster_names_whoever_was_graded_without_it_when_parts_are_joined(quick, tmp_path, capsys):
+    notebook(tmp_path / "1" / "jdoe" / "04_kv_cache.ipynb", CACHE)
+    notebook(tmp_path / "1" / "mallory" / "ole" / "04_kv_cache.ipynb", CACHE)
+    notebook(tmp_path / "2" / "ole_77_8_04_kv_cache.ipynb", CACHE)
+    for part in ("1", "2"):
+        grade(tmp_path / part, "--report", tmp_path / f"out{part}")
+    (tmp_path / "r.csv").write_text("match,student,ID\njdoe,Jane Doe,4\nole_77,Ole,5\nfay,Fay,6\n")
+    capsys.readouterr()
+    parts = [str(tmp_path / "out1"), str(tmp_path / "out2")]
+    assert main(["merge", *parts, "--roster", str(tmp_path / "r.csv"), "--report", str(tmp_path / "all")]) == 0
+    assert [row["student"] for row in rows(tmp_path / "all" / "grades.csv")] == ["Jane Doe", "Ole", "mallory"]
+    said = " ".join(capsys.readouterr().out.split())
+    assert "not in the roster: mallory" in said
+    assert "nothing handed in: Fay" in said
+    notebook(tmp_path / "2" / "Jane Doe" / "04_kv_cache.ipynb", CACHE, {"kv_cache.cost": "WRONG = 1"})
+    grade(tmp_path / "2", "--report", tmp_path / "out2")
+    assert main(["merge", *parts, "--roster", str(tmp_path / "r.csv"), "--report", str(tmp_path / "all")]) == 2
+    assert "Jane Doe, kv_cache: graded in" in capsys.readouterr().err
 
 
 def test_a_report_of_another_release_is_refused_before_anything_is_graded(quick, tmp_path, capsys, monkeypatch):
