@@ -22,7 +22,7 @@ import course.notebooks
 import course.specs
 import gradeworker
 import kernelcheck
-from course import paths, sources
+from course import sources
 from course.classroom.identity import Handed
 from course.grade import audit, grading, variants
 from course.grade import secret as secrets
@@ -34,6 +34,7 @@ from course.running.worker import Worker
 from course.running.zygote import Zygote
 from course.sources import Answer
 from course.specs import exercises as all_exercises
+from course.specs import solutions
 from course.specs.exercise import Exercise
 
 MARKS_VERSION = 1
@@ -159,7 +160,7 @@ def judges_digest() -> str:
     """
     files = [file for package in JUDGES for file in sorted(Path(package.__file__).parent.rglob("*.py"))]
     files += [Path(module.__file__) for module in (grading, secrets, sources, variants)]
-    files += sorted(paths.solutions().glob("*.py"))
+    files += solutions.files()
     whole = hashlib.sha256()
     for file in files:
         whole.update(hashlib.sha256(file.read_bytes()).digest())

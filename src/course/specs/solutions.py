@@ -29,8 +29,19 @@ def solution(exercise_id: str) -> str:
     return without_marks(found[exercise_id])
 
 
+def folder() -> Path:
+    """Where the solutions lie that belong to this code: beside it, wherever a notebook is open; else the course's."""
+    beside = Path(__file__).resolve().parents[3] / "solutions"
+    return beside if beside.is_dir() else paths.solutions()
+
+
+def files() -> list[Path]:
+    """The scripts that hold them."""
+    return sorted(folder().glob("*.py"))
+
+
 def _file(stem: str) -> Path:
-    for path in sorted(paths.solutions().glob(f"*{stem}.py")):
+    for path in files():
         if re.fullmatch(rf"(\d\d_)?{stem}", path.stem):
             return path
     raise ValueError(f"solutions/ holds no {stem}.py: a student edition has none")
