@@ -8,7 +8,7 @@ triton.runtime.interpreter
     InterpreterBuilder     create_masked_load, create_masked_store, create_atomic_rmw, create_atomic_cas,
                            create_dot, cast_impl, create_fp_to_fp, binary_op, unary_op, ternary_op,
                            create_minnumf, create_maxnumf, create_fma, create_histogram, create_assert,
-                           set_grid_idx, set_grid_dim;
+                           create_extern_elementwise, create_inline_asm, set_grid_idx, set_grid_dim;
                            get_bf16 is added where it is missing (3.6)
     interpreter_builder    .grid_dim, .grid_idx, .options
     TensorHandle           (data, dtype)
@@ -18,7 +18,8 @@ triton.runtime.interpreter
     FunctionRewriter       .ast_transformer
     ASTTransformer         visit, visit_Compare (native from 3.9)
     GridExecutor           __call__, .fn, .arg_names, .constexprs, .grid
-    _implicit_cvt, _patch_lang, _get_np_dtype, _ir
+    _implicit_cvt, _patch_lang, _get_np_dtype, _ir, interpreter_semantic
+triton.language.extra      libdevice, cuda.libdevice: the functions' names
 triton.runtime.autotuner   Autotuner.run, .configs, .nargs, .fn, prune_configs
 triton.runtime.jit         mangle_type, JITFunction.fn
 triton.runtime.errors      InterpreterError
@@ -75,6 +76,8 @@ PRIVATE_NAMES = (
     Name(_I, f"{_B}.create_maxnumf", ("self", "lhs", "rhs")),
     Name(_I, f"{_B}.create_fma", ("self", "x", "y", "z")),
     Name(_I, f"{_B}.create_histogram", ("self", "data", "bins", "mask")),
+    Name(_I, f"{_B}.create_extern_elementwise", ("self", "libName", "libPath", "symbol", "argList", "retType")),
+    Name(_I, f"{_B}.create_inline_asm", ("self", "inlineAsm", "constraints", "values", "type", "isPure", "pack")),
     Name(_I, f"{_B}.create_assert", ("self", "condition", "message")),
     Name(_I, f"{_B}.set_grid_idx", ("self", "x", "y", "z")),
     Name(_I, f"{_B}.set_grid_dim", ("self", "nx", "ny", "nz")),
@@ -100,6 +103,10 @@ PRIVATE_NAMES = (
     Name(_I, "_implicit_cvt", ("arg",)),
     Name(_I, "_patch_lang", ("fn",)),
     Name(_I, "_get_np_dtype", ("tt_dtype",)),
+    Name(_I, "interpreter_semantic.builder"),
+    Name("triton.language.extra.libdevice", "tanh"),
+    Name("triton.language.extra.cuda.libdevice", "tanh"),
+    Name(_I, "_ir.ATOMIC_OP.FADD"),
     Name(_I, "_ir.ROUNDING_MODE.RTZ"),
     Name(_I, "_ir.INPUT_PRECISION.TF32"),
     Name(_I, "_ir.MEM_SEMANTIC.RELAXED"),
@@ -145,6 +152,12 @@ def verify(names: tuple[Name, ...] = PRIVATE_NAMES) -> None:
 def interpreter():
     """The module triton.runtime.interpreter."""
     return importlib.import_module("triton.runtime.interpreter")
+
+
+def libdevice_modules():
+    """The functions of a card's libdevice, and the empty ones that kernels import."""
+    return (importlib.import_module("triton.language.extra.cuda.libdevice"),
+            importlib.import_module("triton.language.extra.libdevice"))  # fmt: skip
 
 
 def autotuner_class():

@@ -1,7 +1,8 @@
 """Switch Triton to its interpreter, and repair that, so that the CPU computes what the compiled kernel would.
 
 The repairs are in repair_numbers.py (conversions, arithmetic, dots, reductions), repair_launch.py (memory, arguments,
-programs, autotuning) and repair_python.py (the Python of a kernel). Each is a function under the private name that it
+programs, autotuning), repair_extern.py (libdevice, assembly, bf16 atomics) and repair_python.py (the Python of a
+kernel). Each is a function under the private name that it
 replaces, and its docstring says what was wrong. They hold for every kernel that runs interpreted; a checked run
 (trace.py) hooks in through `state.active()`.
 """
@@ -47,7 +48,7 @@ def install(autotune=None) -> None:
             f"'triton>={first[0]}.{first[1]},<{last[0]}.{last[1] + 1}'"
         )
     _triton.verify()
-    from . import repair_launch, repair_numbers, repair_python  # noqa: F401  each registers its repairs
+    from . import repair_extern, repair_launch, repair_numbers, repair_python  # noqa: F401  each registers its repairs
 
     try:
         for path, make in state.REPAIRS:
@@ -79,7 +80,13 @@ def installed() -> bool:
 
 
 def _resolve(path: str) -> tuple[object, str]:
-    """'Autotuner.run' -> (the class, 'run'); a name without a class belongs to triton.runtime.interpreter."""
+    """'Autotuner.run' -> (the class, 'run'); a name without a class belongs to triton.runtime.interpreter.
+
+    'a.module:name' says the module itself.
+    """
+    if ":" in path:
+        module, _, name = path.partition(":")
+        return importlib.import_module(module), name
     module = "triton.runtime.autotuner" if path.startswith("Autotuner.") else "triton.runtime.interpreter"
     owner = importlib.import_module(module)
     *parents, name = path.split(".")

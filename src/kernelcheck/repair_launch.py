@@ -7,8 +7,9 @@ import traceback
 
 import numpy as np
 
-from . import _triton, state
+from . import _triton, floats, state
 from .faults import KernelFault, Place
+from .repair_extern import bf16_rmw, no_block_pointers
 from .state import active, local, lock, repairs
 
 
@@ -61,7 +62,7 @@ def _store(original):
 
 @repairs("InterpreterBuilder.create_atomic_rmw")
 def _atomic_rmw(original):
-    """As create_masked_load."""
+    """As create_masked_load; and bf16, whose bits the interpreter could not add."""
 
     def create_atomic_rmw(self, rmwOp, ptr, val, mask, sem, scope):
         import triton.language as tl
@@ -72,6 +73,9 @@ def _atomic_rmw(original):
             relaxed = sem == _triton.interpreter()._ir.MEM_SEMANTIC.RELAXED
             address = trace.atomic(ptr.data, mask.data, val.data.itemsize, relaxed)
             ptr = _handle(address, ptr.dtype)
+        name = val.dtype.scalar.name
+        if name in floats.SOFT:
+            return _handle(bf16_rmw(rmwOp.name, ptr.data, val.data, mask.data, name), val.dtype.scalar)
         return original(self, rmwOp, ptr, val, mask, sem, scope)
 
     return create_atomic_rmw
@@ -204,7 +208,7 @@ def _say_where(error, function, program_id) -> None:
 @repairs("_patch_lang")
 def _patch(original):
     """Runtime loop bounds failed on Triton 3.6 with NumPy 2.4; a vector counted as true in an `if`, and a scalar
-    `other=0.0` of a load as not given.
+    `other=0.0` of a load as not given. Block pointers, gone from Triton 3.9, end with what to write instead.
 
     The kernel's module may import only some of Triton's language; both of its modules are patched, since the
     functions of Triton's own library see the other one.
@@ -236,6 +240,9 @@ def _patch(original):
         scope = original(Everything(function))
         scope.set_attr(tl.tensor, "__index__", index)
         scope.set_attr(tl.tensor, "__bool__", truth)
+        if _triton.version() >= (3, 9):
+            for module in (tl, tl.core):
+                scope.set_attr(module, "make_block_ptr", no_block_pointers)
         depth = getattr(local, "depth", 0)
         local.depth = depth + 1
         restore = scope.restore

@@ -11,7 +11,8 @@ autotune: object = 0  # which config an autotuned kernel takes; see interpreter.
 def repairs(path: str):
     """Register a function that, given the original, returns what stands in its place.
 
-    path: "Autotuner.run"; a name without a class, or of another class, belongs to triton.runtime.interpreter.
+    path: "Autotuner.run"; a name without a class, or of another class, belongs to triton.runtime.interpreter;
+    "a.module:name" says the module itself.
     """
 
     def register(make):

@@ -22,8 +22,10 @@ from . import (
     faults,
     floats,
     interpreter,
+    libdevice,
     memory,
     races,
+    repair_extern,
     repair_launch,
     repair_numbers,
     repair_python,
@@ -38,7 +40,7 @@ from .traffic import ATOMIC, LOAD, STORE, Traffic
 from .values import Values
 
 _OURS = (_triton, faults, floats, interpreter, memory, races, traffic, values)
-_OURS += (repair_launch, repair_numbers, repair_python, state)
+_OURS += (libdevice, repair_extern, repair_launch, repair_numbers, repair_python, state)
 _INFRASTRUCTURE = {__file__, *(module.__file__ for module in _OURS)}
 _OUT_OF_BOUNDS = (faults.OUT_OF_BOUNDS_LOAD, faults.OUT_OF_BOUNDS_STORE, faults.OUT_OF_BOUNDS_ATOMIC)
 _is_kernel_code: dict[object, bool] = {}

@@ -50,7 +50,7 @@ def _stream(options: argparse.Namespace) -> None:
     model, tokenizer, config = load(options.model, options.device, options.dtype)
     if tokenizer is None:
         raise ValueError(f"{options.model} holds no tokenizer.json, so there is no way from text to ids")
-    prompt = sys.stdin.read() if options.prompt == "-" else options.prompt
+    prompt = _standard_input() if options.prompt == "-" else options.prompt
     chat = [{"role": "user", "content": prompt}]
     token_ids = tokenizer.encode_chat(chat) if options.chat else tokenizer.encode(prompt)
     check_request(model, token_ids, options.max_tokens)
@@ -71,6 +71,16 @@ def _stream(options: argparse.Namespace) -> None:
     finally:
         if options.stats:
             print(stats, file=sys.stderr)
+
+
+def _standard_input() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"standard input is not {error.encoding.upper()}: byte {error.object[error.start]:#04x} at place "
+            f"{error.start} starts no character. Convert it first, as in: iconv -f latin1 -t utf-8"
+        ) from None
 
 
 class _Parser(argparse.ArgumentParser):
@@ -95,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     generate.add_argument(
         "--temperature", type=_temperature, default=0.0, metavar="T", help="0 is greedy (default), 1 the model's own"
     )
-    generate.add_argument("--seed", type=int, metavar="N", help="equal seeds draw equal texts")
+    generate.add_argument("--seed", type=_seed, metavar="N", help="equal seeds draw equal texts")
     generate.add_argument("--model", default="smollm2-135m", help="smollm2-135m (default) or a checkpoint folder")
     generate.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="default: as stored")
     generate.add_argument("--device", help="cpu or cuda (default: cuda where there is one)")
@@ -108,6 +118,16 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
     return int(text)
+
+
+def _seed(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:  # also for more digits than Python reads
+        value = 2**64
+    if not -(2**63) <= value < 2**64:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number of 64 bits")
+    return value
 
 
 def _temperature(text: str) -> float:

@@ -62,6 +62,8 @@ class KVCache:
 
     def row(self, i: int) -> "KVCache":
         """An empty cache for sequence i, in the same memory. Its length is its own, so keep the object."""
+        if not 0 <= i < self.storage.shape[2]:
+            raise ValueError(f"this cache has rows 0 to {self.storage.shape[2] - 1}, got {i}")
         one = object.__new__(KVCache)
         one._start(self.storage[:, :, i : i + 1])
         return one
@@ -106,6 +108,11 @@ class KVCache:
             raise ValueError(
                 f"k and v must be [T, num_kv_heads, head_dim] = [T, {num_kv_heads}, {head_dim}], "
                 f"got {list(k.shape)} and {list(v.shape)}"
+            )
+        if (k.dtype, k.device) != (self.storage.dtype, self.storage.device):
+            raise ValueError(
+                f"this cache keeps {self.storage.dtype} on {self.storage.device}, k is {k.dtype} on {k.device}; "
+                "KVCache.for_model makes one that fits a model"
             )
         if end > capacity:
             raise ValueError(
@@ -215,9 +222,10 @@ def generate_cached(
     )
     generator = seeded(seed)
     counters = Counters() if counters is None else counters
+    room = len(new_token_ids) + max_new_tokens - 1  # the last is never fed back
     if cache is None:
-        capacity = len(new_token_ids) + max_new_tokens - 1  # the last is never fed back
-        cache = KVCache.for_model(model, max(1, capacity))
+        cache = KVCache.for_model(model, max(1, room))
+    check_room(cache, room if max_new_tokens else 0)
     for _ in range(max_new_tokens):
         logits = model(torch.tensor(new_token_ids), cache, last_only=True)
         counters.count(num_queries=len(new_token_ids), num_keys=cache.seq_len)
@@ -248,10 +256,22 @@ def check_request(
     return token_ids
 
 
+def check_room(cache: KVCache, num_new_tokens: int) -> None:
+    """ValueError, before the first of them is computed, for more new tokens than a cache has room for."""
+    capacity = getattr(cache, "capacity", None)  # a cache of another make may grow
+    if capacity is not None and cache.seq_len + num_new_tokens > capacity:
+        raise ValueError(
+            f"the cache has room for {capacity} tokens and holds {cache.seq_len}, but {num_new_tokens} more may "
+            f"come; make it with capacity={cache.seq_len + num_new_tokens} or lower max_new_tokens"
+        )
+
+
 def seeded(seed: int | None) -> torch.Generator:
     """A random generator of its own; without a seed, a different one each time."""
     generator = torch.Generator()
     if seed is None:
         generator.seed()
         return generator
+    if not -(2**63) <= seed < 2**64:
+        raise ValueError(f"a seed is a whole number of 64 bits, got {seed}")
     return generator.manual_seed(seed)

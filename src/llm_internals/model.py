@@ -33,7 +33,10 @@ HF_NAMES = {
 
 
 class Cache(Protocol):
-    """What the model needs of a KV cache: how far it reaches, and attention over all that it holds."""
+    """What the model needs of a KV cache: how far it reaches, and attention over all that it holds.
+
+    One that also has `truncate(seq_len)` is put back to where it was when a forward pass is interrupted.
+    """
 
     seq_len: int
 
@@ -74,14 +77,26 @@ class Llama:
         With a cache, input_ids continue what it holds, and their keys and values are added to it. `positions`
         [T] defaults to the next ones: cache.seq_len, cache.seq_len + 1, ...
         """
-        if cache is not None:
-            cache.begin()
         _check_ids(input_ids)
+        if positions is not None and positions.shape != input_ids.shape:
+            raise ValueError(f"positions must have the shape of input_ids, {list(input_ids.shape)}")
+        if cache is None:
+            return self._forward(input_ids, None, positions, last_only)
+        cache.begin()
+        num_cached_tokens = cache.seq_len
+        try:
+            return self._forward(input_ids, cache, positions, last_only)
+        except BaseException:  # Ctrl-C too: a pass that gives no logits leaves the cache as it was
+            if hasattr(cache, "truncate"):
+                cache.truncate(num_cached_tokens)
+            raise
+
+    __call__ = forward
+
+    def _forward(self, input_ids: Tensor, cache: Cache | None, positions: Tensor | None, last_only: bool) -> Tensor:
         if positions is None:
             start = 0 if cache is None else cache.seq_len
             positions = torch.arange(start, start + len(input_ids))
-        elif positions.shape != input_ids.shape:
-            raise ValueError(f"positions must have the shape of input_ids, {list(input_ids.shape)}")
         cos, sin = rope_cos_sin(positions.to(self.device), self.rope_frequencies)
         x = F.embedding(input_ids.to(self.device), self.embedding)
         for i, layer in enumerate(self.layers):
@@ -90,8 +105,6 @@ class Llama:
         if last_only:
             x = x[-1:]
         return lm_head(x, self.final_norm, self.head, self.config.rms_norm_eps)
-
-    __call__ = forward
 
     @property
     def device(self) -> torch.device:

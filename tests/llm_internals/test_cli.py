@@ -78,7 +78,9 @@ def test_prompt_from_standard_input(run):
         (["x", "--max-tokens", "many"], "'many' is not a positive whole number"),
         (["x", "--temperature", "-1"], "'-1' is not a number from 0 up"),
         (["x", "--temperature", "nan"], "'nan' is not a number from 0 up"),
-        (["x", "--seed", "one"], "invalid int value"),
+        (["x", "--seed", "one"], "'one' is not a whole number of 64 bits"),
+        (["x", "--seed", "9" * 30], "is not a whole number of 64 bits"),
+        (["x", "--seed", "9" * 5000], "is not a whole number of 64 bits"),
         (["x", "--dtype", "fp8"], "invalid choice: 'fp8'"),
         (["x", "--beam"], "unrecognized arguments: --beam"),
         ([], "arguments are required: prompt"),
@@ -91,6 +93,18 @@ def test_a_wrong_argument_is_one_line_and_code_2(run, arguments, message):
     assert out == ""
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_standard_input_that_is_not_utf8(run, monkeypatch):
+    class Latin1:
+        def read(self):
+            return "caf\xe9 au lait".encode("latin-1").decode("utf-8")
+
+    monkeypatch.setattr(io, "StringIO", lambda text: Latin1())
+    code, out, err = run("-")
+    assert (code, out) == (2, "")
+    assert err == ("llm-internals: standard input is not UTF-8: byte 0xe9 at place 3 starts no character. "
+                   "Convert it first, as in: iconv -f latin1 -t utf-8\n")  # fmt: skip
 
 
 def test_a_model_that_is_not_there(capsys):

@@ -1,13 +1,15 @@
 """The two generators against each other, and the counters against what the operations really received."""
 
+import sys
 from dataclasses import astuple, replace
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llm_internals import ops
+from llm_internals import kv_cache, ops
 from llm_internals.kv_cache import Counters, KVCache, generate_cached, generate_naive
 
 
@@ -246,3 +248,103 @@ def test_append_checks_shapes(small_llama):
         cache.append(0, good, bad)
     with pytest.raises(ValueError, match="at least 1"):
         KVCache(small_llama.config, 0)
+
+
+# ----------------------------------------------------------------- interrupts, wherever they come
+
+LIBRARY = Path(kv_cache.__file__).parent
+
+
+def interrupted_at(step, action):
+    """Run an action, and raise KeyboardInterrupt at the `step`-th line of the library; True if it got that far."""
+    seen = 0
+
+    def trace(frame, event, arg):
+        nonlocal seen
+        if Path(frame.f_code.co_filename).parent != LIBRARY:
+            return None
+        if event == "line":
+            seen += 1
+            if seen == step:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        action()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_wherever_ctrl_c_comes_the_cache_is_as_before(small_llama):
+    """At every third line of the library that a pass runs: the same length, the same keys, and it goes on."""
+    cache = KVCache.for_model(small_llama, 8)
+    small_llama(torch.tensor([1, 2, 3]), cache)
+    before = cache.storage[..., :3, :].clone()
+    tries = 1
+    while interrupted_at(tries, lambda: small_llama(torch.tensor([4, 5]), cache)):
+        assert cache.seq_len == 3
+        assert {len(cache.keys(layer)) for layer in range(3)} == {3}, tries
+        assert torch.equal(cache.storage[..., :3, :], before)
+        tries += 3
+    assert tries > 100
+    assert cache.seq_len == 5  # the last try came too late to interrupt
+    cache.truncate(3)
+    got = small_llama(torch.tensor([7]), cache)
+    torch.testing.assert_close(got[0], small_llama(torch.tensor([1, 2, 3, 7]))[3], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["linear", "attention", "rms_norm", "swiglu", "apply_rope"])
+def test_whichever_operation_fails_the_cache_is_as_before(small_llama, name):
+    cache = KVCache.for_model(small_llama, 8)
+    small_llama(torch.tensor([1, 2, 3]), cache)
+    with ops.record(name) as calls:
+        small_llama(torch.tensor([4]))
+    for last in range(len(calls)):
+        done = []
+
+        def failing(*args, done=done, last=last, **kwargs):
+            done.append(1)
+            if len(done) > last:
+                raise RuntimeError("out of memory")
+            return getattr(ops, name)(*args, **kwargs)
+
+        with pytest.raises(RuntimeError, match="out of memory"), ops.use(**{name: failing}):
+            small_llama(torch.tensor([4]), cache)
+        assert cache.seq_len == 3
+
+
+def test_a_given_cache_that_is_too_small_is_refused_before_the_first_token(small_llama):
+    cache = KVCache.for_model(small_llama, 6)
+    list(generate_cached(small_llama, [1, 2], 2, cache=cache))
+    counters = Counters()
+    with pytest.raises(ValueError, match=r"room for 6 tokens and holds 3, but 4 more may come; .* capacity=7 or"):
+        next(generate_cached(small_llama, [5], 4, cache=cache, counters=counters))
+    assert (cache.seq_len, counters) == (3, Counters())
+    assert len(list(generate_cached(small_llama, [5], 3, cache=cache))) == 3
+    assert cache.seq_len == 6
+    assert list(generate_cached(small_llama, [5], 0, cache=cache)) == []
+
+
+@pytest.mark.parametrize("i", [-1, 2, 5])
+def test_a_row_that_is_not_there_is_refused(small_llama, i):
+    with pytest.raises(ValueError, match=f"rows 0 to 1, got {i}"):
+        KVCache(small_llama.config, 4, batch=2).row(i)
+
+
+def test_a_cache_of_another_dtype_is_refused_in_our_words(small_llama):
+    cache = KVCache(small_llama.config, 4, dtype=torch.bfloat16)
+    with pytest.raises(ValueError, match=r"keeps torch.bfloat16 on cpu, k is torch.float32 on cpu; KVCache.for_model"):
+        small_llama(torch.tensor([1]), cache)
+    assert cache.seq_len == 0
+
+
+@pytest.mark.parametrize("seed", [2**64, -(2**63) - 1, 10**40])
+def test_a_seed_of_more_than_64_bits_is_refused(small_llama, seed):
+    with pytest.raises(ValueError, match="a seed is a whole number of 64 bits"):
+        list(generate_cached(small_llama, [1], 2, temperature=1.0, seed=seed))
