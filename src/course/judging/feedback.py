@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import builtins
-import html
+import functools
 import math
 import os
 import re
+from pathlib import Path
 from urllib.parse import quote
 
 import torch
@@ -390,18 +391,6 @@ def _head_and_body(verdict: Verdict) -> tuple[str, list[tuple[str, str]]]:
     return (rows[0][1], rows[1:]) if not rows[0][0] else (f"not yet right: {in_short(verdict)}", rows)
 
 
-_STYLE = """
-.cf{font:14px/1.5 system-ui,sans-serif;border-left:4px solid #c2410c;padding:.6em 1em;margin:.3em 0;
-background:color-mix(in srgb,#c2410c 7%,transparent);border-radius:4px;max-width:60rem;overflow-wrap:anywhere}
-.cf b{font-weight:600}.cf code{font-size:13px}.cf a{color:inherit;text-decoration:underline}
-.cf dl{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:.25em 1em;margin:.5em 0 0}
-.cf dt,.cf dd{float:none;width:auto;margin:0;padding:0}.cf dd{white-space:pre-wrap}
-.cf dt,.cf .hint{font-weight:400;color:color-mix(in srgb,currentColor 80%,transparent)}
-.cf dt{white-space:nowrap}.cf .hint{margin-top:.5em}.cf .mistake{font-weight:600}
-@media (max-width:480px){.cf dl{grid-template-columns:minmax(0,1fr)}.cf dd{margin-bottom:.3em}}
-"""
-
-
 def stopped(exercise: Exercise, source: str, stop: KeyboardInterrupt) -> str:
     """For a learner who interrupted the check of an answer: where the answer was."""
     number = describe(stop)["line"]
@@ -427,21 +416,21 @@ def section_link(section: str) -> str | None:
         return None
 
 
+CODE = {"call", "came", "expected", "raised", "printed", "fault", "it reads"}  # rows that are set as code
+
+
+@functools.cache
+def _template():
+    import jinja2  # not at the top: whoever grades a class shows nothing of this
+
+    folder = jinja2.FileSystemLoader(Path(__file__).with_name("templates"))
+    made = jinja2.Environment(loader=folder, autoescape=True, undefined=jinja2.StrictUndefined)
+    return made.get_template("feedback.html")
+
+
 def rich(verdict: Verdict) -> str:
     """Feedback as HTML for a notebook, legible in a light and a dark theme."""
     head, body = _head_and_body(verdict)
-    code = {"call", "came", "expected", "raised", "printed", "fault", "it reads"}
-    parts = []
-    for label, content in body:
-        shown = html.escape(content)
-        if label in code:
-            shown = f"<code>{shown}</code>"
-        elif label == "reread":
-            link = section_link(content)
-            shown = f'<a href="{html.escape(link)}">{shown}</a>' if link else f"{shown} (of the book: make book)"
-        elif label == "looks like":
-            shown = f'<span class="mistake">{shown}</span>'
-        parts.append(f"<dt>{html.escape(label)}</dt><dd>{shown}</dd>")
-    hint = f'<div class="hint">Stuck? <code>hint("{verdict.exercise.id}")</code></div>'
-    return (f"<style>{_STYLE}</style><div class='cf'><b>{html.escape(verdict.exercise.id)}</b>: "
-            f"{html.escape(head)}<dl>{''.join(parts)}</dl>{hint}</div>")
+    rows = [{"label": label, "content": content, "code": label in CODE,
+             "link": section_link(content) if label == "reread" else None} for label, content in body]
+    return _template().render(id=verdict.exercise.id, head=head, rows=rows)
