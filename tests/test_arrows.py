@@ -124,7 +124,7 @@ def test_no_folder_of_the_course_imports_itself_round_a_circle():
 
 
 def test_the_arrows_of_the_course_are_those_that_are_drawn():
-    """The order that CONTRIBUTING draws, derived from the tree: whoever stands earlier never imports who stands later."""
+    """CONTRIBUTING's order, derived from the tree: whoever stands earlier never imports who stands later."""
     graph = folders(GRAPH, "course")
     parts = {path.name for path in (SRC / "course").iterdir() if (path / "__init__.py").is_file()}
     assert parts - {"given"} <= set(ORDER), "a new folder: say where it stands"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import html
+import functools
 import importlib.util
 import io
 from dataclasses import dataclass
@@ -187,60 +187,28 @@ def text(status: Status) -> str:
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
 
-_STYLE = """
-.cs{font:14px/1.5 system-ui,sans-serif;max-width:60rem;margin:.3em 0}
-.cs .wide{overflow-x:auto}
-.cs table{font:inherit;color:inherit;border-collapse:collapse;margin:0 0 .6em;font-variant-numeric:tabular-nums}
-.cs th,.cs td{text-align:left!important;padding:.25em 1.2em .25em 0;border:0;white-space:nowrap;background:none}
-.cs th{font-weight:600;opacity:.7}.cs tr{background:none!important}
-.cs .n{text-align:right!important}.cs td.w{white-space:normal;overflow-wrap:anywhere}
-.cs .sum td{border-top:1px solid color-mix(in srgb,currentColor 30%,transparent);font-weight:600}
-.cs .bar{display:inline-block;width:6em;height:.6em;border-radius:.3em;overflow:hidden;
-background:color-mix(in srgb,currentColor 15%,transparent)}
-.cs .bar i{display:block;height:100%;background:var(--yes)}
-.cs .ok{color:var(--yes);font-weight:600}.cs .no{color:var(--not);font-weight:600}
-.cs{--yes:#15803d;--not:#b45309}
-[data-jp-theme-light="false"] .cs,.vscode-dark .cs,html[theme=dark] .cs{--yes:#4ade80;--not:#fbbf24}
-.cs summary{cursor:pointer;margin:.4em 0;font-weight:600}.cs .w{min-width:14em}
-.cs .next{border-left:4px solid #2563eb;background:color-mix(in srgb,#2563eb 7%,transparent);
-padding:.5em 1em;border-radius:4px}.cs .small{opacity:.7;margin:.4em 0 0}
-"""
+@functools.cache
+def _template():
+    import jinja2  # not at the top: a shell shows no HTML
+
+    folder = jinja2.FileSystemLoader(Path(__file__).with_name("templates"))
+    made = jinja2.Environment(loader=folder, autoescape=True, undefined=jinja2.StrictUndefined)
+    return made.get_template("status.html")
 
 
 def rich_html(status: Status) -> str:
     """The same as HTML, legible in a light and a dark theme; the colours of the theme are used as they come."""
-    head = "".join(f'<th class="{"n" * bool(i)}" scope="col">{name}</th>' for i, name in enumerate(COLUMNS))
-    lines = []
-    for chapter in status.chapters:
-        lines.append(f"<tr>{_line(cells(chapter))}<td>{_bar(chapter.rows)}</td></tr>")
     rows = tuple(row for chapter in status.chapters for row in chapter.rows)
-    lines.append(f'<tr class="sum">{_line(total(status))}<td>{_bar(rows)}</td></tr>')
-    parts = [f'<div class="wide"><table><tr>{head}<th scope="col"></th></tr>{"".join(lines)}</table></div>']
-    parts += [_details(chapter) for chapter in status.chapters if chapter.begun]
-    parts.append(f'<div class="next">{html.escape(next_line(status.chapters))}</div>')
-    parts.append('<div class="small">counted by your own checks; your teacher&rsquo;s grader gives the points</div>')
-    if status.note:
-        parts.append(f'<div class="no">{html.escape(status.note)}</div>')
-    return f'<style>{_STYLE}</style><div class="cs">{"".join(parts)}</div>'
+    begun = [{"name": file_stem(chapter.stem), "rows": [(row.solved, details(row)) for row in chapter.rows]}
+             for chapter in status.chapters if chapter.begun]
+    return _template().render(
+        columns=COLUMNS, detail_columns=DETAILS, begun=begun, next=next_line(status.chapters), note=status.note,
+        chapters=[(cells(chapter), _share(chapter.rows)) for chapter in status.chapters],
+        total=(total(status), _share(rows)),
+    )
 
 
-def _line(shown: tuple[str, ...]) -> str:
-    return "".join(f'<td class="{"n" * bool(i)}">{html.escape(cell)}</td>' for i, cell in enumerate(shown))
-
-
-def _bar(rows: tuple[Row, ...]) -> str:
-    """Points reached, drawn; the numbers stand beside it, so a screen reader passes over it."""
+def _share(rows: tuple[Row, ...]) -> int:
+    """Points reached, in percent."""
     reached, possible = points(rows)
-    return f'<span class="bar" aria-hidden="true"><i style="width:{100 * reached / max(1, possible):.0f}%"></i></span>'
-
-
-def _details(chapter: Chapter) -> str:
-    lines = []
-    for row in chapter.rows:
-        name, state, worth, tries, mistake = (html.escape(cell) for cell in details(row))
-        colour = "ok" if row.solved else "no"
-        lines.append(f'<tr><td>{name}</td><td class="{colour}">{state}</td><td>{worth}</td><td class="n">{tries}</td>'
-                     f'<td class="w">{mistake}</td></tr>')
-    head = "".join(f'<th class="{"n" * (name == "tries")}" scope="col">{name}</th>' for name in DETAILS)
-    return (f"<details open><summary>{file_stem(chapter.stem)}</summary>"
-            f'<div class="wide"><table><tr>{head}</tr>{"".join(lines)}</table></div></details>')
+    return round(100 * reached / max(1, possible))
