@@ -77,6 +77,16 @@ def test_check_says_what_passes(course_copy, capsys):
     out = capsys.readouterr().out
     assert f"{RMS}: all checks pass" in out
     assert "transformer_block.rope: rope is not written yet" in out
+    noted = progress.read(course_copy / "exercises" / "work").entries
+    assert {name: (entry["tries"], entry["solved"]) for name, entry in noted.items()} == {RMS: (1, True)}
+
+
+def test_checking_a_notebook_elsewhere_is_not_noted(course_copy, tmp_path):
+    main(["start"])
+    copy = tmp_path / "03_transformer_block.ipynb"
+    shutil.copyfile(course_copy / "exercises" / "work" / copy.name, copy)
+    assert main(["check", str(copy)]) == 1
+    assert progress.read(course_copy / "exercises" / "work").entries == {}
 
 
 def test_reset_puts_the_stub_back_and_keeps_the_answer(course_copy, capsys):

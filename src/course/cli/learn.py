@@ -30,7 +30,9 @@ def status(stem: Annotated[str | None, typer.Argument(help="only this chapter, s
 
 
 def check(notebook: Annotated[Path, typer.Argument(help="a notebook of exercises")]) -> int:
-    """Run the practice checks of a notebook, as its own check cells do."""
+    """Run the practice checks of a notebook, as its own check cells do; of your copy, `course status` knows of them."""
+    from course import paths
+    from course.check import progress
     from course.judging import feedback, judge
     from course.notebooks import editions
     from course.notebooks import submission as submissions
@@ -42,7 +44,8 @@ def check(notebook: Annotated[Path, typer.Argument(help="a notebook of exercises
         raise ValueError(f"{notebook}: {error}") from None
     items = submissions.exercises_of(read, notebook)
     answers = submissions.extract(read, notebook.stem, items).answers
-    passed = 0
+    mine = notebook.resolve().parent == paths.work().resolve()
+    passed, said = 0, {}
     with Worker() as worker:
         for item in items:
             source = answers.get(item.id)
@@ -53,7 +56,10 @@ def check(notebook: Annotated[Path, typer.Argument(help="a notebook of exercises
             verdict = judge.practice(item, source, runner=lambda job, item=item: worker.run(job, item.seconds).outcomes)
             passed += verdict.passed
             print(feedback.text(verdict))
-    print(f"{passed} of {len(items)} pass their public checks")
+            if mine and not source.is_stub:
+                noted = progress.record(item.id, source, verdict.passed, feedback.in_short(verdict), paths.work())
+                said.update({noted: None} if noted else {})
+    print("\n".join([*said, f"{passed} of {len(items)} pass their public checks"]))
     return 0 if passed == len(items) else 1
 
 
