@@ -61,6 +61,9 @@ def install(autotune=None) -> None:
         uninstall()
         raise
     _triton.interpreter().InterpretedFunction.rewritten_fn.clear()
+    from . import warm
+
+    warm.run()
 
 
 def uninstall() -> None:
