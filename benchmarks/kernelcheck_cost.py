@@ -71,8 +71,7 @@ print(json.dumps([fork() for _ in range(int(sys.argv[1]))]))
 def run_fresh(work: str, *arguments) -> list:
     """What a program printed last, as JSON, run in a process of its own."""
     env = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    paths = [str(ROOT / "src"), str(ROOT / "tests" / "kernelcheck")]
-    paths = [os.environ.get("KERNELCHECK_SRC", ""), *paths, os.environ.get("PYTHONPATH", "")]
+    paths = [str(ROOT / "src"), str(ROOT / "tests" / "kernelcheck"), os.environ.get("PYTHONPATH", "")]
     env["PYTHONPATH"] = os.pathsep.join(p for p in paths if p)
     command = [sys.executable, "-c", work, *map(str, arguments)]
     done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
