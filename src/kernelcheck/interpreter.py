@@ -61,10 +61,6 @@ def install(autotune=None) -> None:
         uninstall()
         raise
     _triton.interpreter().InterpretedFunction.rewritten_fn.clear()
-    from . import warm
-
-    warm.run()
-
 
 def uninstall() -> None:
     """Take every repair back: Triton's interpreter is as it was shipped."""

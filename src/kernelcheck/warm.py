@@ -7,6 +7,8 @@ import torch
 import triton
 import triton.language as tl
 
+from .trace import checked
+
 
 @triton.jit
 def _twice(x):
@@ -27,8 +29,6 @@ def _kernel(X, OUT, n, N: tl.constexpr):
 
 
 def run() -> None:
-    from .trace import checked
-
     with checked(shuffle=0) as trace:
         _kernel[(1,)](torch.zeros(16), torch.empty(16), 16, N=16)
     trace.report()
