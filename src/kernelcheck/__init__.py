@@ -15,7 +15,7 @@ import importlib
 __version__ = "0.1.0"
 
 _WHERE = {
-    "install": "interpreter",
+    "install": "start",
     "uninstall": "interpreter",
     "installed": "interpreter",
     "checked": "trace",

@@ -18,8 +18,10 @@ triton.runtime.interpreter
     FunctionRewriter       .ast_transformer
     ASTTransformer         visit, visit_Compare (native from 3.9)
     GridExecutor           __call__, .fn, .arg_names, .constexprs, .grid
-    _implicit_cvt, _patch_lang, _get_np_dtype, _ir, interpreter_semantic
-triton.language.extra      libdevice, cuda.libdevice: the functions' names
+    _LangPatchScope        ._changes, set_attr, restore; _MISSING
+    _implicit_cvt, _patch_lang, _get_np_dtype, interpreter_semantic.builder
+    _ir                    ROUNDING_MODE, INPUT_PRECISION, MEM_SEMANTIC, ATOMIC_OP.FADD and its neighbours
+triton.language.extra      libdevice, cuda.libdevice: the functions' names, as tanh
 triton.runtime.autotuner   Autotuner.run, .configs, .nargs, .fn, prune_configs
 triton.runtime.jit         mangle_type, JITFunction.fn
 triton.runtime.errors      InterpreterError
@@ -102,6 +104,7 @@ PRIVATE_NAMES = (
     Name(_I, "GridExecutor.__call__", ("self", "args_dev", "kwargs")),
     Name(_I, "_implicit_cvt", ("arg",)),
     Name(_I, "_patch_lang", ("fn",)),
+    Name(_I, "_LangPatchScope.restore", ("self",)),
     Name(_I, "_get_np_dtype", ("tt_dtype",)),
     Name(_I, "interpreter_semantic.builder"),
     Name("triton.language.extra.libdevice", "tanh"),
@@ -158,6 +161,11 @@ def libdevice_modules():
     """The functions of a card's libdevice, and the empty ones that kernels import."""
     return (importlib.import_module("triton.language.extra.cuda.libdevice"),
             importlib.import_module("triton.language.extra.libdevice"))  # fmt: skip
+
+
+def absent():
+    """How the interpreter marks an attribute that was not there before it patched it."""
+    return getattr(interpreter(), "_MISSING", None)
 
 
 def autotuner_class():

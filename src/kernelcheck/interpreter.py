@@ -62,7 +62,6 @@ def install(autotune=None) -> None:
         raise
     _triton.interpreter().InterpretedFunction.rewritten_fn.clear()
 
-
 def uninstall() -> None:
     """Take every repair back: Triton's interpreter is as it was shipped."""
     while _installed:

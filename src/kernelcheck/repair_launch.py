@@ -211,14 +211,16 @@ def _patch(original):
     `other=0.0` of a load as not given. Block pointers, gone from Triton 3.9, end with what to write instead.
 
     The kernel's module may import only some of Triton's language; both of its modules are patched, since the
-    functions of Triton's own library see the other one.
+    functions of Triton's own library see the other one. What is patched is the same for every kernel, so it is found
+    out at the first launch and put there by name at the others.
     """
+    found: list[tuple[object, str, object, object]] = []  # whose attribute, its name, what was there, what comes
 
     class Everything:
-        def __init__(self, function):
+        def __init__(self):
             import triton.language as tl
 
-            self.__globals__ = {**function.__globals__, "__tl": tl, "__core": tl.core}
+            self.__globals__ = {"tl": tl, "core": tl.core}
 
     def index(self):
         return int(np.asarray(self.handle.data).reshape(-1)[0])
@@ -234,25 +236,44 @@ def _patch(original):
             )
         return bool(data.reshape(-1)[0])
 
-    def patch_lang(function):
+    def look():
         import triton.language as tl
 
-        scope = original(Everything(function))
+        scope = original(Everything())
         scope.set_attr(tl.tensor, "__index__", index)
         scope.set_attr(tl.tensor, "__bool__", truth)
         if _triton.version() >= (3, 9):
             for module in (tl, tl.core):
                 scope.set_attr(module, "make_block_ptr", no_block_pointers)
+        before = {}
+        for owner, name, was in scope._changes:
+            before.setdefault((id(owner), name), (owner, name, was))
+        comes = [(owner, name, was, getattr(owner, name)) for owner, name, was in before.values()]
+        scope.restore()
+        return comes
+
+    class Scope:
+        def __init__(self, depth):
+            self.depth = depth
+
+        def restore(self):
+            local.depth = self.depth
+            for owner, name, was, _ in found:
+                if was is absent:
+                    delattr(owner, name)
+                else:
+                    setattr(owner, name, was)
+
+    absent = _triton.absent()
+
+    def patch_lang(function):
+        if not found:
+            found.extend(look())
         depth = getattr(local, "depth", 0)
         local.depth = depth + 1
-        restore = scope.restore
-
-        def restore_all():
-            local.depth = depth
-            restore()
-
-        scope.restore = restore_all
-        return scope
+        for owner, name, _, comes in found:
+            setattr(owner, name, comes)
+        return Scope(depth)
 
     return patch_lang
 

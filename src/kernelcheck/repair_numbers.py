@@ -31,6 +31,20 @@ def _with_values(values, dtype):
 # ---- conversions -----------------------------------------------------------------------------------------
 
 
+@repairs("_get_np_dtype")
+def _np_dtype(original):
+    """Right, but it built its table anew for every load and every sum."""
+    known = {}
+
+    def get_np_dtype(tt_dtype):
+        found = known.get(tt_dtype.name)
+        if found is None:
+            found = known[tt_dtype.name] = original(tt_dtype)
+        return found
+
+    return get_np_dtype
+
+
 @repairs("InterpreterBuilder.cast_impl")
 def _cast(original):
     """fp32 -> bf16 was cut instead of rounded; bf16 <-> integer or fp16 converted the bits, not the value."""
