@@ -21,6 +21,7 @@ from course.specs import CHAPTERS, exercises
 from course.specs.exercise import Exercise
 
 MAX_FILE = 256 * 1024 * 1024  # with outputs; without them slim.MAX_BYTES
+MOST_READ = 5 * MAX_SOURCE  # characters of all cells that are parsed to find the answers; a chapter has a tenth
 IN_PROCESS = 8 * 1024 * 1024  # larger files are parsed by a process with a memory limit, outputs dropped
 PARSE_SECONDS = 120.0
 # Blanks, not \s: over empty lines \s would look again from each of them.
@@ -30,6 +31,26 @@ NBVAL_DIRECTIVE = re.compile(r"^([ \t]*#+[ \t]*)((?:PYTEST_VALIDATE|NBVAL)_\w+)[
 
 class Unreadable(ValueError):
     """The file is not a notebook that can be graded; the message says why and what to do."""
+
+
+class _Reading:
+    """How much of a notebook's code is still parsed: whoever reads it works for others too."""
+
+    def __init__(self):
+        self.left = MOST_READ
+        self.read: dict[int, Answer] = {}  # by id, what counts already; kept, so that its id stays its own
+        self.stopped = False
+
+    def may(self, source: Answer) -> bool:
+        """Is this text still parsed? One that was stays so."""
+        if id(source) in self.read:
+            return True
+        if len(source) > min(self.left, MAX_SOURCE):
+            self.stopped |= len(source) <= MAX_SOURCE
+            return False
+        self.left -= len(source)
+        self.read[id(source)] = source
+        return True
 
 
 @dataclass
@@ -107,8 +128,10 @@ def extract(notebook: dict, name: str, exercises: list) -> Submission:
     """Find each exercise's answer: by marker, cell id or metadata, else the one function of that name.
 
     An answer goes on over following code cells that have no identity of their own and no check in them. Of
-    several candidates the last that differs from the stub counts, with a warning.
+    several candidates the last that differs from the stub counts, with a warning. Of a notebook with more code than
+    :data:`MOST_READ` the rest is not parsed, with a warning too.
     """
+    reading = _Reading()
     warnings, not_asked = _other_release(notebook, exercises)
     submission = Submission(name, warnings=warnings + _other_chapter(notebook, exercises))
     by_cell_id = {item.cell_id: item for item in exercises}
@@ -137,17 +160,18 @@ def extract(notebook: dict, name: str, exercises: list) -> Submission:
         elif COURSE_CALL.search(source):
             current = None
             unmarked[place] = source
-        elif current and source.strip() and not source.marked_id and _continues(source):
+        elif current and source.strip() and not source.marked_id and reading.may(source) and _continues(source):
             found[current][-1] = Answer(f"{found[current][-1]}\n{source}")
             submission.warnings.append(f"{current}: the answer is spread over several cells; they were joined")
         else:
             unmarked[place] = source
-    defined = {place: defined_in(as_code(source)) for place, source in unmarked.items() if len(source) <= MAX_SOURCE}
+    defined = {place: defined_in(as_code(source)) for place, source in unmarked.items() if reading.may(source)}
     elsewhere = frozenset().union(*defined.values())
     for item in exercises:
         candidates = found.get(item.id) or by_name(notebook, item)
         if not candidates or item.id in not_asked:
             continue
+        candidates = [source for source in candidates[:-1] if reading.may(source)] + candidates[-1:]
         written = [source for source in candidates if not source.is_stub] or candidates
         if len(candidates) > 1 and len(written) > 1:
             submission.warnings.append(f"{item.id}: {len(candidates)} cells answer it; the last one counts")
@@ -159,6 +183,9 @@ def extract(notebook: dict, name: str, exercises: list) -> Submission:
                 f"line `# answer: {item.id}` at its top, so it was not graded; the marked cell {what}")
         answer = submission.answers[item.id] = disarmed(as_code(written[-1]))
         answer.elsewhere = elsewhere
+    if reading.stopped:
+        submission.warnings.append(f"the notebook holds more than {MOST_READ:,} characters of code; only the marked "
+                                   "cells of the rest were looked at")
     submission.warnings = list(dict.fromkeys(submission.warnings))
     return submission
 

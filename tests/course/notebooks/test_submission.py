@@ -314,3 +314,21 @@ def test_a_cell_with_several_markers_is_several_answers():
     assert (one.marked_id, two.marked_id) == ("a.b", "a.c")
     assert one == "# answer: a.b\nimport math\nx = 1\n"
     assert two == "# answer: a.c\nimport math\ny = 2\n"
+
+
+@pytest.mark.parametrize("above", ["", f"# answer: {FIRST.id}\n", "%time 1\n"])
+def test_only_so_much_of_a_notebook_is_parsed(notebook, monkeypatch, above):
+    """Whoever reads a class waits for each of its notebooks."""
+    body = "".join(f"def f{number}(a):\n    return a\n" for number in range(1_000))
+    stub = f"def {FIRST.entry}():\n    # YOUR CODE HERE\n    raise NotImplementedError()\n"
+    right = notebook["cells"]
+    notebook["cells"] = [*({"cell_type": "code", "metadata": {}, "source": f"{above}# {number}\n{body}{stub}"}
+                           for number in range(200)), *right]
+    parsed, parse = [], sources.parse
+    monkeypatch.setattr(sources, "parse", lambda text: parsed.append(len(text)) or parse(text))
+    found = submissions.extract(notebook, "x", ITEMS)
+    assert all(found.answers[item.id].strip() == SOURCES[item.id].strip() for item in ITEMS)
+    assert sum(parsed) < 3 * submissions.MOST_READ  # a text with magics is parsed twice
+    assert any("more than 500,000 characters of code" in warning for warning in found.warnings)
+    notebook["cells"] = right
+    assert not submissions.extract(notebook, "x", ITEMS).warnings
