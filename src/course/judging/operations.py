@@ -11,6 +11,7 @@ import functools
 from course.judging.gate import Finding
 from course.specs.exercise import Exercise
 from gradeworker.answer import Outcome
+from gradeworker.recorder import MOST_NAMES
 
 ARITHMETIC = """
     abs absolute acos acosh add addcdiv addcmul angle arccos arcsin arctan arctan2 asin asinh atan atan2 atanh ceil
@@ -94,6 +95,9 @@ def findings(exercise: Exercise, outcomes: list[Outcome]) -> list[Finding]:
         for name, line in outcome.called.items():
             first.setdefault(name, line)
     found = {}
+    if len(first) >= MOST_NAMES:  # the recorder notes no more
+        text = f"it has torch do {MOST_NAMES} different things: write it with those that it needs"
+        found[0, text] = Finding(0, text, "denied")
     for name, line in first.items():
         said = _judged(name, exercise.denied, exercise.allowed)
         if said:

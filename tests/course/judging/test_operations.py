@@ -7,7 +7,8 @@ import torch
 
 from course.judging import operations
 from course.specs import exercise
-from gradeworker.answer import Job, run
+from gradeworker.answer import Job, Outcome, run
+from gradeworker.recorder import MOST_NAMES
 
 RMS = exercise("transformer_block.rms_norm")
 PRELUDE = "import math\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
@@ -50,3 +51,9 @@ def test_an_exercise_may_allow_more():
     more = dataclasses.replace(RMS, allowed=("linalg_inv", "linalg_inv_ex"))
     job = Job("x.f", "f", "def f(x):\n    return torch.linalg.inv(x)", PRELUDE, cases=[((torch.eye(3),), {})])
     assert operations.findings(more, list(run(job))) == []
+
+
+def test_more_names_than_are_noted_are_too_many():
+    outcome = Outcome(0, 1, called={f"mul{number}": 1 for number in range(MOST_NAMES)})
+    more = dataclasses.replace(RMS, allowed=tuple(outcome.called))
+    assert "different things" in operations.findings(more, [outcome])[0].message
