@@ -81,6 +81,9 @@ class Window(types.ModuleType):
         super().__init__(f"<{name}>")
 
     def __getattr__(self, name: str) -> Any:
+        inner = f"{self.__name__.strip('<>')}.{name}"
+        if inner in WINDOWS and name not in HIDDEN:  # numpy.random, which numpy imports when it is asked for
+            return vars(self).setdefault(name, window(inner))
         raise Hidden(f"{self.__name__.strip('<>')}.{name} has no place in an answer")
 
 
@@ -105,6 +108,17 @@ def _furnish(name: str) -> dict[str, Any]:
     only = WINDOWS[name]
     return {key: value for key, value in vars(importlib.import_module(name)).items()
             if (only is None or key in only) and _is_shown(name, key, value)}
+
+
+@functools.cache
+def _rest_of_numpy() -> None:
+    """Let numpy import what its methods fetch when they are first called: an answer's own import would refuse it."""
+    import numpy
+
+    array = numpy.ones((2, 2))
+    for method in ("sum", "prod", "mean", "std", "var", "max", "min", "any", "all", "clip"):
+        getattr(array, method)(*((0, 1) if method == "clip" else ()))
+    repr(array)
 
 
 def _is_shown(module: str, name: str, value: Any) -> bool:
@@ -177,6 +191,7 @@ def make(given: Iterable[str] = ()) -> types.ModuleType:
 
     It is entered in ``sys.modules`` as :data:`NAME`, where dataclasses look for it.
     """
+    _rest_of_numpy()
     shown = {}
     for name in given:
         shown[name] = Window(name)

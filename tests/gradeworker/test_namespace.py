@@ -70,6 +70,11 @@ def test_a_window_shows_no_module_but_those_on_the_list(name):
         ("hasattr(torch.ones(2), 'nope')", False),
         ("[type(3).__name__, isinstance(3, int), max(map(len, ['ab']))]", ["int", True, 2]),
         ("import numpy as np\ndef f():\n    return float(np.linalg.norm(np.ones(4)))", 2.0),
+        *[(f"import numpy as np\ndef f():\n    return float(np.ones(4).{method})", value) for method, value in
+          {"sum()": 4.0, "mean()": 1.0, "std()": 0.0, "var()": 0.0, "max()": 1.0, "prod()": 1.0, "all()": 1.0,
+           "clip(0, 0.5)[0]": 0.5}.items()],
+        ("import numpy as np\ndef f():\n    return np.random.default_rng(0).random() < 1", True),
+        ("import numpy as np\ndef f():\n    return np.fft.fft([1, 2])[0].real.item()", 3.0),
         ("import torch.nn as nn\ndef f():\n    return list(nn.Linear(2, 3).weight.shape)", [3, 2]),
         ("from torch.nn import functional as G\ndef f():\n    return G.one_hot(torch.tensor(1), 3).tolist()", [0, 1, 0]),
         ("import collections\nfrom collections.abc import Iterable\ndef f():\n    return isinstance([], Iterable)", True),

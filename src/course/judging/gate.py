@@ -164,6 +164,10 @@ class KernelReader:
             if not all(map(_is_plain, _run_at_definition(node))):
                 text = "defaults and annotations of a kernel are constants or tl.constexpr"
                 yield Finding(node.lineno, text, "policy")
+            for argument in ast.walk(node.args):
+                if isinstance(argument, ast.arg) and _is_quoted_constexpr(argument.annotation):
+                    text = f"write {argument.arg}: tl.constexpr without quotation marks"
+                    yield Finding(argument.lineno, text, "policy")
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             if isinstance(node, ast.ImportFrom) or not all(map(_may_stand_above, node.names)):
                 text = "a kernel's cell imports torch, triton and triton.language as tl; a kernel needs nothing else"
@@ -225,6 +229,11 @@ def _run_at_definition(function: ast.FunctionDef) -> list[ast.expr | None]:
     every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
     notes = [argument.annotation for argument in every if argument is not None] + [function.returns]
     return [*notes, *arguments.defaults, *arguments.kw_defaults, *getattr(function, "type_params", ())]
+
+
+def _is_quoted_constexpr(annotation: ast.expr | None) -> bool:
+    """Triton's interpreter takes that for an ordinary parameter."""
+    return isinstance(annotation, ast.Constant) and "constexpr" in str(annotation.value)
 
 
 def _is_plain(node: ast.expr | None) -> bool:

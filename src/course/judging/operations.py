@@ -11,24 +11,26 @@ import functools
 from course.judging.gate import Finding
 from course.specs.exercise import Exercise
 from gradeworker.answer import Outcome
+from gradeworker.recorder import MOST_NAMES
 
 ARITHMETIC = """
     abs absolute acos acosh add addcdiv addcmul angle arccos arcsin arctan arctan2 asin asinh atan atan2 atanh ceil
     clamp clamp_max clamp_min clip complex conj conj_physical copysign cos cosh deg2rad div divide erf erfc erfinv
     exp exp2 expm1 float_power floor floor_divide fmax fmin fmod frac frexp gcd hypot lcm ldexp lerp lgamma log
     log10 log1p log2 maximum minimum mul multiply nan_to_num neg negative polar positive pow rad2deg reciprocal
-    remainder round rsqrt sgn sigmoid sign sin sinc sinh sqrt square sub subtract tan tanh true_divide trunc xlogy
+    remainder round rsqrt rsub sgn sigmoid sign sin sinc sinh sqrt square sub subtract tan tanh true_divide trunc xlogy
     exponent
 """
 COMPARISON = """
     allclose bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor bool eq equal ge
     gt greater greater_equal is_nonzero isclose isfinite isin isinf isnan isneginf isposinf isreal le less
     less_equal logical_and logical_not logical_or logical_xor lt ne not_equal signbit where
+    lshift rshift
 """
 REDUCTIONS = """
     all amax amin aminmax any argmax argmin argsort bincount bucketize cummax cummin cumprod cumsum count_nonzero
     diff histc kthvalue log_softmax logcumsumexp logsumexp max mean median min mode msort nanmean nanmedian nansum
-    norm linalg_norm linalg_vector_norm vector_norm matrix_norm linalg_matrix_norm prod quantile searchsorted
+    norm linalg_norm histogram linalg_vector_norm vector_norm matrix_norm linalg_matrix_norm prod quantile searchsorted
     softmax sort std std_mean sum topk trace unique unique_consecutive var var_mean
 """
 PRODUCTS = """
@@ -52,13 +54,14 @@ MAKING = """
     empty_strided exponential eye frombuffer from_numpy full full_like geometric linspace log_normal logspace
     multinomial new_empty new_full new_ones new_tensor new_zeros normal ones ones_like promote_types rand rand_like
     randint randint_like randn randn_like random randperm range result_type scalar_tensor tensor uniform zeros
-    zeros_like manual_seed seed
+    zeros_like manual_seed seed constant kaiming_normal kaiming_uniform orthogonal trunc_normal xavier_normal
+    xavier_uniform
 """
 ASKING = """
     bfloat16 byte char cpu cuda data dense_dim device dim dim_order double dtype element_size float get_device grad
     half has_names int is_complex is_conj is_cpu is_cuda is_floating_point is_inference is_neg is_pinned
     is_same_size is_set_to is_shared is_signed is_sparse is_tensor item itemsize layout length long mT mH H T nbytes
-    ndim ndimension nelement numel numpy real requires_grad requires_grad_ shape short size sparse_dim
+    ndim ndimension nelement numel numpy real requires_grad requires_grad_ set_grad_enabled shape short size sparse_dim
     storage_offset stride sym_numel sym_size sym_stride sym_storage_offset to tolist type type_as unsafe_view
     view_dtype
 """
@@ -92,6 +95,9 @@ def findings(exercise: Exercise, outcomes: list[Outcome]) -> list[Finding]:
         for name, line in outcome.called.items():
             first.setdefault(name, line)
     found = {}
+    if len(first) >= MOST_NAMES:  # the recorder notes no more
+        text = f"it has torch do {MOST_NAMES} different things: write it with those that it needs"
+        found[0, text] = Finding(0, text, "denied")
     for name, line in first.items():
         said = _judged(name, exercise.denied, exercise.allowed)
         if said:

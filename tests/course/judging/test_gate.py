@@ -117,9 +117,14 @@ def test_a_kernels_cell_holds_kernels_only(source, said):
     assert any(said in item.message for item in gate.inspect(source, kernel=True, denied=("softmax",)))
 
 
-@pytest.mark.parametrize("head", ["X, BLOCK: tl.constexpr", "X, BLOCK: 'tl.constexpr'", "X, BLOCK: tl.constexpr = 16"])
-def test_annotations_of_a_kernel_may_be_texts(head):
+@pytest.mark.parametrize("head", ["X, BLOCK: tl.constexpr", "X: 'a pointer', N", "X, BLOCK: tl.constexpr = 16"])
+def test_annotations_of_a_kernel_may_be_constants(head):
     assert gate.inspect(kernel("tl.store(X, 1.0)", head), kernel=True) == []
+
+
+def test_constexpr_as_a_text_is_said_since_the_interpreter_does_not_know_it():
+    (finding,) = gate.inspect(kernel("tl.store(X, 1.0)", "X, BLOCK: 'tl.constexpr'"), kernel=True)
+    assert "without quotation marks" in finding.message
 
 
 @pytest.mark.parametrize("item", exercises(), ids=lambda item: item.id)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from course import paths
+from course.authoring.build import solution_sources
 from course.check import trial
 from course.check.model_pieces import AnswersCache, CachedLlama, Pieces
 from course.given.kv_cache import GrowingCache, cached_llama, tiny_llama
@@ -156,3 +157,68 @@ def test_a_known_mistake_is_named():
         verdict = judge.practice(item, near_miss.source)
         assert verdict.mistake is not None
         assert verdict.mistake.name == near_miss.name
+
+
+FULL = "class Full(ValueError):\n    pass\n\n\n"
+DATACLASS = """# answer: kv_cache.KVCache
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Layer:
+    k: torch.Tensor
+    v: torch.Tensor
+    length: int = 0
+
+
+@dataclass
+class KVCache:
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    capacity: int
+    dtype: torch.dtype = torch.float32
+
+    def __post_init__(self):
+        shape = self.capacity, self.num_kv_heads, self.head_dim
+        self.layers = [Layer(torch.zeros(shape, dtype=self.dtype), torch.zeros(shape, dtype=self.dtype))
+                       for _ in range(self.num_layers)]
+
+    def append(self, layer, k, v):
+        held = self.layers[layer]
+        end = held.length + len(k)
+        if end > self.capacity:
+            raise ValueError("full")
+        held.k[held.length : end], held.v[held.length : end], held.length = k, v, end
+
+    def keys(self, layer):
+        return self.layers[layer].k[: self.layers[layer].length]
+
+    def values(self, layer):
+        return self.layers[layer].v[: self.layers[layer].length]
+
+    @property
+    def seq_len(self):
+        return min(held.length for held in self.layers)
+
+    def truncate(self, seq_len):
+        for held in self.layers:
+            held.length = seq_len
+"""
+
+
+@pytest.mark.parametrize(("base", "passes"), [("ValueError", True), ("IndexError", False), ("Exception", False)])
+def test_an_error_of_ones_own_kind_is_what_it_is_a_kind_of(base, passes):
+    item = exercise("kv_cache.KVCache")
+    source = solution_sources()[item.id]
+    assert "raise ValueError(" in source
+    marker, rest = source.split("\n", 1)
+    mine = f"{marker}\n{FULL.replace('ValueError', base)}{rest.replace('raise ValueError(', 'raise Full(')}"
+    assert judge.practice(item, mine).passed == passes
+
+
+def test_a_cache_may_be_an_annotated_dataclass():
+    verdict = judge.practice(exercise("kv_cache.KVCache"), DATACLASS)
+    assert verdict.passed, verdict.error

@@ -67,7 +67,7 @@ def drive(KVCache, k, v, chunks, keep, spare):
             cache.append(0, too_many, too_many)
             seen[when] = "was taken"
         except Exception as error:
-            seen[when] = type(error).__name__
+            seen[when] = "ValueError" if isinstance(error, ValueError) else type(error).__name__
 
     overfill("one token too many")
     look("after one token too many")
