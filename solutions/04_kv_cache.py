@@ -1,8 +1,9 @@
 # %% [markdown] key="title"
 # # The KV cache
 #
-# Six tasks beside the page *The KV cache*: the obvious generator, the memory that makes it affordable, the forward
-# pass that uses it, and two questions about when it is right and what it costs. Every answer is checked on its own.
+# Seven tasks beside the page *The KV cache*: the obvious generator, the memory that makes it affordable, the forward
+# pass that uses it, and three questions: when it is right, what a token weighs, what it all costs. Every answer is
+# checked on its own.
 #
 # The answers run on a small Llama with random weights, `tiny_llama(seed)`: three layers, six query heads that share
 # two key/value heads, RoPE, a vocabulary of 61 ids. It knows nothing, and computes as the real one does.
@@ -258,6 +259,27 @@ def is_cache_safe(mask, num_prompt_tokens):
     ### BEGIN SOLUTION
     looks_ahead = mask.triu(1)
     return not bool(looks_ahead[:, num_prompt_tokens:].any())
+    ### END SOLUTION
+
+
+# %% [markdown] key="kv_cache.bytes_per_token-task" role="task"
+# ## What a token weighs
+#
+# How many bytes does one token add to the cache? A key and a value are kept for it, in every layer and for every
+# KV head, `head_dim` numbers each; `itemsize` is the number of bytes of one number, 4 in fp32 and 2 in fp16 or bf16.
+# All four arguments are ints. Return an exact int.
+#
+# Example: a model of 2 layers with 3 KV heads of width 5 keeps 15 numbers of keys and 15 of values in each layer, 60
+# in both. In fp16 `bytes_per_token(2, 3, 5, 2)` is 120.
+#
+# Page: *The shape of a cache*.
+
+# %% key="kv_cache.bytes_per_token" role="answer"
+# answer: kv_cache.bytes_per_token
+def bytes_per_token(num_layers, num_kv_heads, head_dim, itemsize):
+    """All ints, at least 1; itemsize: bytes of one number -> int."""
+    ### BEGIN SOLUTION
+    return 2 * num_layers * num_kv_heads * head_dim * itemsize  # 2: keys and values
     ### END SOLUTION
 
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from course.book.drawings import kv_cache as drawings
-from llm_internals.kv_cache import Counters
+from llm_internals.config import ModelConfig
+from llm_internals.kv_cache import Counters, KVCache
 
 
 def steps(rows, seconds):
@@ -98,3 +99,47 @@ def test_triangles_are_causal_and_sum_to_one():
     assert drawings.triangles({"head": weights}, list("abcd"), "C.").name == "fig-alpha"
     with pytest.raises(AssertionError):
         drawings.triangles({"head": weights.roll(1, 1)}, list("abcd"), "C.")
+
+
+def recorded(sizes, num_layers=3):
+    """Bytes of each layer of a real cache, after passes that bring it to so many tokens."""
+    config = ModelConfig(
+        vocab_size=53, hidden_size=40, intermediate_size=56, num_layers=num_layers, num_heads=4, num_kv_heads=2,
+        head_dim=6,
+    )
+    cache, made = KVCache(config, 20, dtype=torch.float16), []
+    for size in sizes:
+        new = torch.ones(size - cache.seq_len, 2, 6)
+        for layer in range(num_layers):
+            cache.append(layer, new, new)
+        made.append(drawings.bytes_held(cache))
+    return made
+
+
+def test_bytes_held_are_those_in_use():
+    assert recorded([7, 8]) == [[7 * 2 * 2 * 6 * 2] * 3, [8 * 2 * 2 * 6 * 2] * 3]
+
+
+def test_what_a_cache_holds_is_drawn_and_told():
+    shown = drawings.held(recorded([7, 8, 9]), list("abc"), 20, "C.")
+    assert "3 panels of 3 bars" in shown.html
+    assert shown.html.count(">384 bytes a layer<") == shown.html.count(">1,152 in all<") == 2  # wide and narrow
+    assert "After the pass that chose &#x27;b&#x27;, 8 tokens: 384 bytes in each layer, 1,152 in all." in shown.html
+    assert "adds 48 bytes to each layer, 144 in all. Room is taken for 20 tokens." in shown.html
+    wide = shown.html.split("cf-narrow")[0]
+    drawn = [re.search(rf'<path transform="translate\([\d. ]+\)" d="([^"]+)" fill="var\(--fig-{tint}\)"', wide)[1]
+             for tint in ("blue", "orange")]
+    assert [path.count("z") for path in drawn] == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("passes", "why"),
+    [
+        ([[40, 40], [80, 40]], "every layer"),
+        ([[40, 40], [80, 80], [160, 160]], "each decode step"),
+        ([[50, 50], [90, 90]], "the prompt"),
+    ],
+)
+def test_bytes_that_no_cache_holds_are_refused(passes, why):
+    with pytest.raises(AssertionError, match=why):
+        drawings.held(passes, list("abc")[: len(passes)], 20, "C.")

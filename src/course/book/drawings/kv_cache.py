@@ -1,4 +1,4 @@
-"""Figures of chapter 04: the race, the time of a pass, what a changed word moves, the powers of n."""
+"""Figures of chapter 04: the race, the time of a pass, what a changed word moves, what a cache holds, powers of n."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from course.book.display import Display
-from course.book.figures import COLORS, heatmap, show
+from course.book.figures import COLORS, diagram, heatmap, show
 from course.book.svg import Scene
 from course.book.traces import widget
 
@@ -214,6 +214,62 @@ def triangles(maps: dict[str, torch.Tensor], words: Sequence[str], caption: str)
         high=1.0,
         alt=f"{len(maps)} lower triangles of attention weights, {n} by {n}.",
         name="fig-alpha",
+        caption=caption,
+    )
+
+
+def bytes_held(cache) -> list[int]:
+    """Bytes of the keys and values that a cache holds, layer by layer; memory taken and not used is left out."""
+    return [cache.keys(layer).nbytes + cache.values(layer).nbytes for layer in range(cache.storage.shape[1])]
+
+
+def _held_scene(held: Sequence[Sequence[int]], titles: Sequence[str], width: float, columns: int) -> Scene:
+    """A panel for each pass: one thin bar for each layer, as long as its bytes, what the pass added at its end."""
+    gap, bar, top = 22, 5, 62
+    side = (width - gap * (columns - 1)) / columns
+    unit, tall = side / max(held[-1]), bar * len(held[0])
+    scene = Scene(width, -(-len(held) // columns) * (top + tall + 30) - 20)
+    for i, (now, title) in enumerate(zip(held, titles)):
+        x, y = (i % columns) * (side + gap), (i // columns) * (top + tall + 30)
+        before = held[i - 1] if i else [0] * len(now)
+        scene.text(f"title-{i}", x, y + 14, title, size=13, weight=650)
+        scene.text(f"layer-{i}", x, y + 33, f"{now[0]:,} bytes a layer", size=13, fill="muted")
+        scene.text(f"sum-{i}", x, y + 51, f"{sum(now):,} in all", size=13, fill="muted")
+        for name, tint, opacity, ends in (
+            ("old", "blue", 0.45, list(zip([0] * len(now), before))),
+            ("new", "orange", 0.9, list(zip(before, now))),
+        ):
+            d = "".join(
+                f"M{unit * left:.4g} {bar * layer}H{unit * right:.4g}v{bar - 1}H{unit * left:.4g}z"
+                for layer, (left, right) in enumerate(ends)
+                if right > left
+            )
+            if d:
+                scene.path(f"{name}-{i}", d, x=x, y=y + top, fill=tint, fill_opacity=opacity)
+    return scene
+
+
+def held(passes: Sequence[Sequence[int]], tokens: Sequence[str], capacity: int, caption: str) -> Display:
+    """fig-held: the bytes that each layer of a cache holds after each pass; `tokens` are what the passes chose."""
+    assert len(passes) == len(tokens), "a token for each pass"
+    assert all(len(set(layers)) == 1 for layers in passes), "after a whole pass every layer holds as much"
+    added = {after[0] - before[0] for before, after in pairwise(passes)}
+    assert len(added) == 1, "each decode step adds as much as the one before"
+    step, layers = added.pop(), len(passes[0])
+    sizes = [one[0] // step for one in passes]
+    assert all(one[0] == step * size for one, size in zip(passes, sizes)), "the prompt takes as much a token"
+    titles = [f"{size} tokens held" for size in sizes]
+    return diagram(
+        _held_scene(passes, titles, 700, len(passes)),
+        narrow=_held_scene(passes, titles, 336, 2),
+        alt=f"{len(passes)} panels of {layers} bars, a bar for each layer, all of one length. "
+        + " ".join(
+            f"After the pass that chose {token!r}, {size} tokens: {one[0]:,} bytes in each layer, {sum(one):,} in all."
+            for size, token, one in zip(sizes, tokens, passes)
+        )
+        + f" Each new token adds {step:,} bytes to each layer, {step * layers:,} in all. "
+        f"Room is taken for {capacity} tokens.",
+        name="fig-held",
         caption=caption,
     )
 
