@@ -54,22 +54,31 @@ class AuthoringError(ValueError):
     """A solution file breaks a rule; the message names the file and the cell."""
 
 
-def build(root: Path | None = None, out: Path | None = None, execute: bool = True) -> dict[Path, bytes]:
+def build(root: Path | None = None, out: Path | None = None, execute: bool = True, only: str | None = None
+          ) -> dict[Path, bytes]:
     """Build all notebooks and the manifest. Returns their bytes by path relative to the course's root.
 
-    Writes them below ``out`` (default: ``root``) once everything has succeeded.
+    ``only``: the notebooks of this chapter alone, and the manifest with its entry. Writes them below ``out`` (default:
+    ``root``) once everything has succeeded. All sources are read before anything is executed.
     """
     root = root or paths.root()
     products: dict[Path, bytes] = {}
     manifest: dict = {"v": 1, "release": course.__version__, "notebooks": {}}
-    for stem in CHAPTERS:
-        source = root / "solutions" / f"{file_stem(stem)}.py"
-        solved, released = make(source, stem)
+    sources = {stem: root / "solutions" / f"{file_stem(stem)}.py" for stem in CHAPTERS}
+    if only is not None:
+        exercises(only)  # says which chapters there are when there is no such one
+    made = {stem: make(source, stem) for stem, source in sources.items()}
+    for stem, source in sources.items():
+        solved, released = made[stem]
+        name = f"{source.stem}.ipynb"
+        if only not in (None, stem):
+            settle(released, stem, outputs=False)
+            manifest["notebooks"][name] = manifest_entry(stem, released)
+            continue
         if execute:
             run(solved, source.parent)
         settle(solved, stem)
         settle(released, stem, outputs=False)
-        name = f"{source.stem}.ipynb"
         products[Path("solutions", name)] = to_bytes(solved)
         products[Path("exercises", name)] = to_bytes(released)
         manifest["notebooks"][name] = manifest_entry(stem, released)
@@ -110,6 +119,8 @@ def make(source: Path, stem: str) -> tuple[NotebookNode, NotebookNode]:
             raise AuthoringError(f"{where}: give it a key")
         cell = _cell(cell, key, role)
         if role == "task":
+            if key.removesuffix("-task") not in items:
+                raise AuthoringError(f"{where}: the key of a task is its exercise's id and -task: {stem}.name-task")
             heading, _, rest = cell.source.partition("\n")
             cell.source = f"{heading}\n\n{facts(exercise(key.removesuffix('-task')))}\n{rest}"
         if role == "answer":

@@ -17,6 +17,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def build(
+    stem: Annotated[str | None, typer.Argument(help="only this chapter's notebooks, such as kv_cache")] = None,
     check: Annotated[bool, typer.Option("--check", help="change nothing; fail when something would change")] = False,
 ) -> int:
     """Make the notebooks from solutions/*.py."""
@@ -28,7 +29,7 @@ def build(
             print(f"differs from its source: {path}")
         print("run `course build` and commit the result" if differing else "all notebooks agree with their sources")
         return 1 if differing else 0
-    for path in authoring.build():
+    for path in authoring.build(only=stem):
         print(path)
     return 0
 
@@ -48,7 +49,7 @@ def proof(stem: Annotated[str | None, typer.Argument(help="only this chapter, su
     rows = prove(stem, seeds)
     table = Table()
     for name in ("exercise", "solution", "near-misses named", "alternates pass", "stub", "proved"):
-        table.add_column(name)
+        table.add_column(name, no_wrap=name == "exercise")
     for row in rows:
         item = row.exercise
         name = f"{item.id}, {row.edition}" if row.edition else item.id

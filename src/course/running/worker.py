@@ -39,7 +39,8 @@ class Limits:
     memory: int = 2 << 30  # resident bytes, watched every 50 ms
     address_space: int = 5 << 30  # beyond what the libraries take
     file_bytes: int = 16 << 20
-    processes: int = 32
+    processes: int = 6  # watched every 50 ms; an answer has no use for a second one, and its neighbours want the cores
+    threads: int = 32  # of its uid, processes among them; refused by the kernel past that
     open_files: int = 256
 
 
@@ -191,7 +192,7 @@ class Worker:
             "RLIMIT_MEMLOCK": 1 << 20,
         }
         if self.backend == "bwrap":  # counted by uid, which only there is the answer's own
-            limits["RLIMIT_NPROC"] = self.limits.processes
+            limits["RLIMIT_NPROC"] = self.limits.threads
         return json.dumps({
             "id": name, "scratch": scratch, "uid": confine.FIRST_UID + self.slot % confine.UIDS, "limits": limits,
             "memory": self.limits.memory, "processes": self.limits.processes, "scratch_bytes": sandbox.SCRATCH_BYTES,

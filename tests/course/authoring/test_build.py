@@ -76,3 +76,20 @@ def test_the_manifest_lists_what_counts():
     manifest = json.loads((build.paths.exercises() / "manifest.json").read_text(encoding="utf-8"))
     listed = [entry["id"] for notebook in manifest["notebooks"].values() for entry in notebook["exercises"]]
     assert listed == [item.id for item in exercises()]
+
+
+def test_one_chapter_is_built_without_the_others(tmp_path):
+    products = build.build(out=tmp_path, execute=False, only="kv_cache")
+    assert {str(path) for path in products} == {"solutions/04_kv_cache.ipynb", "exercises/04_kv_cache.ipynb",
+                                                "exercises/manifest.json"}
+    made = tmp_path / "exercises"
+    for name in ("04_kv_cache.ipynb", "manifest.json"):
+        assert (made / name).read_bytes() == (build.paths.exercises() / name).read_bytes()
+
+
+def test_a_task_without_its_exercise_is_named_with_its_file(tmp_path):
+    source = (build.paths.solutions() / "04_kv_cache.py").read_text(encoding="utf-8")
+    wrong = tmp_path / "04_kv_cache.py"
+    wrong.write_text(source.replace('key="kv_cache.cost-task"', 'key="costs-task"'), encoding="utf-8")
+    with pytest.raises(build.AuthoringError, match=r"04_kv_cache.py, cell 'costs-task': the key of a task"):
+        build.make(wrong, "kv_cache")

@@ -87,6 +87,15 @@ def test_each_end_has_its_verdict(worker, line, kind):
     assert verdict(worker, hurt(line)).kind == kind
 
 
+def test_an_answer_that_starts_many_processes_is_ended_before_its_neighbours_feel_it(worker):
+    """Thirty busy processes for the whole of a time limit would make a class wait twenty times as long."""
+    source = ("def f():\n    import os\n    for _ in range(30):\n        if os.fork() == 0:\n            while True:\n"
+              "                pass\n    while True:\n        pass")
+    result = worker.run(Job("x.f", "f", source, cases=[((), {})], free=True), 20)
+    assert result.ended == "killed"
+    assert result.seconds < 5
+
+
 def test_missing_and_untouched_answers_are_missing(worker):
     stub = "# answer: x\ndef rms_norm(x, weight, eps):\n    # YOUR CODE HERE\n    raise NotImplementedError()"
     assert verdict(worker, None).kind == "missing"
