@@ -109,7 +109,7 @@ def recorded(sizes, num_layers=3):
     )
     cache, made = KVCache(config, 20, dtype=torch.float16), []
     for size in sizes:
-        new = torch.ones(size - cache.seq_len, 2, 6)
+        new = torch.ones(size - cache.seq_len, 2, 6).half()
         for layer in range(num_layers):
             cache.append(layer, new, new)
         made.append(drawings.bytes_held(cache))
