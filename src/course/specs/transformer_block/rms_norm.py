@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from course.specs.exercise import Case, Draw, Exercise, Tolerance
-from course.specs.transformer_block import rms_norm
 from course.specs.transformer_block.shared import EXACT, PAGE, one_magnitude, widened
 
 
